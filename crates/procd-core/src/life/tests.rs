@@ -1,0 +1,1 @@
+//! The grid of every state and event, and random sequences against a model.
