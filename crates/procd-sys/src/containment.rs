@@ -105,9 +105,11 @@ enum TierError {
 }
 
 /// Ends what earlier daemons of the state folder left, and finds the tier. To be called before any
-/// thread exists, and after the state folder is locked.
+/// thread exists, and after the state folder is locked. Sets SIGCHLD to its default: where it was
+/// inherited as ignored, no end of a child could be seen.
 #[must_use]
 pub fn establish(options: &ContainmentOptions) -> Established {
+    raw::default_child_signal();
     let own = own_group(options.cgroup_root.as_deref());
     let swept = own.as_ref().map(|own| sweep(own, &options.folder_id)).unwrap_or_default();
     if options.mode == Mode::Shim {
