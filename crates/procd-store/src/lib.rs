@@ -5,5 +5,9 @@
 //! (std, rustix). It reads no clock: times come from the caller.
 #![forbid(unsafe_code)]
 
+pub mod error;
+pub mod manifest;
 pub mod record;
 mod text;
+
+pub use error::StoreError;
