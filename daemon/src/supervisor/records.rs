@@ -1,0 +1,135 @@
+//! From decisions to the records of the commit log.
+
+use procd_core::{Reason, StopMode};
+use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification};
+use procd_store::log::{LogRecord, Payload, Submitted};
+use procd_store::manifest::NumberedEvent;
+use procd_store::record::Record;
+use procd_store::session::SessionRecord;
+
+use super::runner::{SpawnCause, SpawnFailure};
+
+/// The record of a session.
+pub(super) fn session(record: &SessionRecord) -> LogRecord {
+    LogRecord {
+        session: record.session_id,
+        id: record.session_id.to_string(),
+        payload: Payload::Session(Box::new(record.clone())),
+    }
+}
+
+/// The record of a process as it is now.
+pub(super) fn process(record: &Record) -> LogRecord {
+    LogRecord {
+        session: record.session_id,
+        id: record.process_id.to_string(),
+        payload: Payload::Process(Box::new(record.clone())),
+    }
+}
+
+/// The removal of a process.
+pub(super) fn removal(record: &Record) -> LogRecord {
+    LogRecord {
+        session: record.session_id,
+        id: record.process_id.to_string(),
+        payload: Payload::Removal,
+    }
+}
+
+/// An event as a record of the log.
+pub(super) fn event(event: &Event) -> LogRecord {
+    LogRecord {
+        session: event.session_id(),
+        id: event.event_id().to_string(),
+        payload: Payload::Event(Box::new(event.clone())),
+    }
+}
+
+/// A notification as a record of the log.
+pub(super) fn notification(record: &Record) -> Result<LogRecord, EventError> {
+    let notification = Notification::for_record(record)?;
+    Ok(LogRecord {
+        session: record.session_id,
+        id: record.ids.notification.to_string(),
+        payload: Payload::Notification(Box::new(notification)),
+    })
+}
+
+/// The record and its event, as one batch.
+pub(super) fn live_batch(
+    record: &Record,
+    kind: EventKind,
+) -> Result<(Event, Vec<LogRecord>), EventError> {
+    let made = Event::for_record(kind, record, EventDetail::default())?;
+    let batch = vec![process(record), event(&made)];
+    Ok((made, batch))
+}
+
+/// The record and its `stop_requested`, as one batch. Counts the event in the record.
+pub(super) fn stop_batch(
+    record: &mut Record,
+    mode: StopMode,
+) -> Result<(Event, Vec<LogRecord>), EventError> {
+    procd_store::event::count(record, EventKind::StopRequested);
+    let reason = match mode {
+        StopMode::Interrupt => Reason::Interrupted,
+        StopMode::Terminate => Reason::Terminated,
+        StopMode::Kill => Reason::Killed,
+    };
+    let detail = EventDetail { reason: Some(reason), ..EventDetail::default() };
+    let made = Event::for_record(EventKind::StopRequested, record, detail)?;
+    let batch = vec![process(record), event(&made)];
+    Ok((made, batch))
+}
+
+/// The terminal record, its event and its notification: durable together or not at all.
+pub(super) fn terminal_batch(
+    record: &Record,
+    kind: EventKind,
+) -> Result<(Event, Vec<LogRecord>), EventError> {
+    let made = Event::for_record(kind, record, EventDetail::default())?;
+    let batch = vec![process(record), event(&made), notification(record)?];
+    Ok((made, batch))
+}
+
+/// Keeps an event with the number it got; an event that was there already is not kept twice.
+pub(super) fn keep(events: &mut Vec<NumberedEvent>, event: Event, submitted: Option<&Submitted>) {
+    let Some(submitted) = submitted.filter(|submitted| submitted.appended) else { return };
+    events.push(NumberedEvent { seq: submitted.seq, event });
+    let kind = events.last().map(|numbered| numbered.event.kind());
+    let same_kind = |numbered: &NumberedEvent| Some(numbered.event.kind()) == kind;
+    let count = events.iter().filter(|numbered| same_kind(numbered)).count();
+    if count > procd_store::event::REPEATED_EVENTS_MAX
+        && let Some(oldest) = events.iter().position(same_kind)
+    {
+        events.remove(oldest);
+    }
+}
+
+/// The words for why nothing could be started: the cause and the name of the errno.
+pub(super) fn spawn_diagnostic(failure: SpawnFailure) -> String {
+    let cause = cause_word(failure.cause);
+    if failure.errno == 0 {
+        return cause.to_owned();
+    }
+    format!("{cause} {:?}", nix::errno::Errno::from_raw(failure.errno))
+}
+
+/// The word of `details.cause`.
+#[must_use]
+pub const fn cause_word(cause: SpawnCause) -> &'static str {
+    match cause {
+        SpawnCause::NoSuchProgram => "no_such_program",
+        SpawnCause::NotExecutable => "not_executable",
+        SpawnCause::BadFormat => "bad_format",
+        SpawnCause::CwdMissing => "cwd_missing",
+        SpawnCause::CwdDenied => "cwd_denied",
+        SpawnCause::CwdNotDirectory => "cwd_not_directory",
+        SpawnCause::ArgumentListTooLong => "argument_list_too_long",
+        SpawnCause::OutOfMemory => "out_of_memory",
+        SpawnCause::OutOfDescriptors => "out_of_descriptors",
+        SpawnCause::Other => "other",
+        SpawnCause::ControlGroup => "control_group",
+        SpawnCause::Guardian => "guardian",
+    }
+}

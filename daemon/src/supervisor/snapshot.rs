@@ -1,0 +1,35 @@
+//! What is live, for the beginning of a new part of the commit log.
+
+use procd_store::log::LogRecord;
+
+use super::entry::{Entry, Storage};
+use super::task::Task;
+
+impl Task {
+    /// Sessions, and the records of what runs or is not sealed yet with their events, each with
+    /// its number.
+    pub(super) fn snapshot(&self) -> Vec<(u64, LogRecord)> {
+        let sessions = self
+            .sessions
+            .values()
+            .map(|session| (session.seq, super::records::session(&session.record)));
+        let unsealed = self.table.all().filter(|entry| entry.storage != Storage::Sealed);
+        sessions.chain(unsealed.flat_map(of_entry)).collect()
+    }
+}
+
+fn of_entry(entry: &Entry) -> Vec<(u64, LogRecord)> {
+    let record = (entry.seq, super::records::process(&entry.record));
+    let events = entry
+        .events
+        .iter()
+        .map(|numbered| (numbered.seq, super::records::event(&numbered.event)));
+    let mut records: Vec<_> = std::iter::once(record).chain(events).collect();
+    if entry.record.state.is_terminal()
+        && let Ok(notification) = super::records::notification(&entry.record)
+    {
+        let seq = records.last().map_or(entry.seq, |(seq, _)| *seq);
+        records.push((seq, notification));
+    }
+    records
+}
