@@ -18,6 +18,7 @@ use super::refusal::Refusal;
 use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
+use crate::drain::{DrainOptions, Output};
 
 /// Tries to mint a handle that no record has.
 const HANDLE_TRIES: usize = 8;
@@ -55,8 +56,7 @@ impl Task {
         let Prepared { facts, launch } = prepared;
         // A close or a shutdown may have begun while the plan was made.
         let made = self.gate(owner).and_then(|_| {
-            let reservation =
-                self.ledger.reserve(owner, facts.ceilings).map_err(Refusal::Quota)?;
+            let reservation = self.ledger.reserve(owner, facts.ceilings).map_err(Refusal::Quota)?;
             match self.mint_handle() {
                 Ok(handle) => Ok((reservation, handle)),
                 Err(refusal) => {
@@ -79,15 +79,18 @@ impl Task {
             self.journal.submit(Tag::Start(handle), vec![super::records::process(&record)]);
         let seq = submitted.first().map_or(0, |submitted| submitted.seq);
         crate::failpoint::hit("start-after-append");
-        let (output, writer) = self.outputs.create(
-            &self.storage.spool_path(owner.session, &handle),
-            ceilings,
-            self.boot_id,
+        let (output, writer) = Output::create(
+            self.storage.spool_path(owner.session, &handle),
+            DrainOptions {
+                memory_bytes: ceilings.memory_bytes,
+                spool_bytes: ceilings.spool_bytes,
+                boot_id: self.boot_id,
+                budgets: self.budgets.clone(),
+            },
         );
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
-        let snapshot =
-            Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
+        let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
         let number = self.table.mint_number();
         self.table.insert(Entry {
             handle,
@@ -97,6 +100,7 @@ impl Task {
             record,
             seq,
             events: Vec::new(),
+            notification_seq: None,
             shown: watch::Sender::new(snapshot),
             output,
             active: Some(Active {

@@ -168,9 +168,8 @@ impl Task {
         let Some(entry) = self.table.get_mut(handle) else { return };
         let known = &mut entry.record.signal_errors;
         for error in errors {
-            let same = |old: &&mut SignalError| {
-                old.signal == error.signal && old.errno == error.errno
-            };
+            let same =
+                |old: &&mut SignalError| old.signal == error.signal && old.errno == error.errno;
             if let Some(old) = known.iter_mut().find(same) {
                 old.count = old.count.saturating_add(error.count);
             } else if known.len() < SIGNAL_ERRORS_MAX {
@@ -245,9 +244,9 @@ impl Task {
                 (&mut due.interrupt, Event::InterruptGraceElapsed),
                 (&mut due.leftovers, Event::LeftoverGraceElapsed),
             ];
-            events.extend(timers.into_iter().filter_map(|(at, event)| {
-                take_due(at, now).then_some(event)
-            }));
+            events.extend(
+                timers.into_iter().filter_map(|(at, event)| take_due(at, now).then_some(event)),
+            );
             let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
             for waiter in active.stops.extract_if(.., |waiter| is_due(waiter.until)) {
                 drop(waiter.reply.send(Ok(outcome.clone())));

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use procd_core::end::LeaderEnd;
-use procd_core::state::SpoolState;
+use procd_core::state::{ProcessState, SpoolState};
 use procd_core::{End, Handle, Life};
 use procd_store::event::EventKind;
+use procd_store::manifest::ManifestFile;
 use procd_store::record::LeaderRecord;
 use tokio::time::Instant;
 
@@ -36,10 +37,15 @@ impl Task {
         self.submit_end(handle);
     }
 
-    fn submit_end(&mut self, handle: Handle) {
+    pub(super) fn submit_end(&mut self, handle: Handle) {
         let Some(entry) = self.table.get_mut(handle) else { return };
         crate::failpoint::hit("end-before-append");
-        match super::records::terminal_batch(&entry.record, EventKind::Completed) {
+        let kind = if entry.record.state == ProcessState::LostOnRestore {
+            EventKind::Lost
+        } else {
+            EventKind::Completed
+        };
+        match super::records::terminal_batch(&entry.record, kind) {
             Ok((event, batch)) => {
                 let submitted = self.journal.submit(Tag::End(handle), batch);
                 entry.remember(event, &submitted);
@@ -69,6 +75,7 @@ impl Task {
         if is_first {
             self.release(handle);
         }
+        self.restoring.settle(Some(handle));
         if is_durable {
             crate::failpoint::hit("end-durable");
             let Some(entry) = self.table.get(handle) else { return };
@@ -110,17 +117,23 @@ impl Task {
     pub(super) fn sealed(&mut self, handle: Handle, result: SealResult) {
         let Some(entry) = self.table.get_mut(handle) else { return };
         match result {
-            SealResult::Sealed { sha256, total_bytes, retained_from, lost_bytes } => {
-                entry.record.spool_state = SpoolState::Sealed;
-                entry.record.sha256 = Some(sha256);
-                entry.record.total_bytes = entry.record.total_bytes.max(total_bytes);
-                entry.record.retained_from = entry.record.retained_from.max(retained_from);
-                entry.record.spool_lost_bytes = lost_bytes;
+            SealResult::Sealed(sealed) => {
+                let record = &mut entry.record;
+                record.spool_state = SpoolState::Sealed;
+                record.sha256 = Some(sealed.sha256);
+                record.total_bytes = record.total_bytes.max(sealed.bounds.total);
+                record.retained_from = record.retained_from.max(sealed.bounds.retained_from);
+                record.spool_lost_bytes = sealed.lost_bytes;
             }
+            SealResult::Already => entry.record.spool_state = SpoolState::Sealed,
             SealResult::Corrupt => entry.record.spool_state = SpoolState::Corrupt,
         }
         entry.show(true);
-        self.storage.write_manifest(entry.record.clone(), entry.events.clone());
+        self.storage.write_manifest(ManifestFile {
+            record: entry.record.clone(),
+            events: entry.events.clone(),
+            notification_seq: entry.notification_seq,
+        });
     }
 
     /// The manifest's file stands, or could not be written: then the log keeps the record.
@@ -142,20 +155,16 @@ impl Task {
         }
         if let Some(entry) = self.table.remove(handle) {
             let session = entry.owner.session;
-            self.journal
-                .submit(Tag::Removal(session, handle), vec![super::records::removal(&entry.record)]);
+            self.journal.submit(
+                Tag::Removal(session, handle),
+                vec![super::records::removal(&entry.record)],
+            );
         }
     }
 }
 
 /// Writes the terminal facts into the record.
-fn fill_end(
-    entry: &mut Entry,
-    end: End,
-    leader: Option<LeaderEnd>,
-    leftovers: u32,
-    now: Instant,
-) {
+fn fill_end(entry: &mut Entry, end: End, leader: Option<LeaderEnd>, leftovers: u32, now: Instant) {
     let bounds = entry.output.bounds();
     let (spool_state, lost_bytes) = entry.output.spool_status();
     let active = entry.active.as_ref();

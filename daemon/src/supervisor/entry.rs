@@ -32,6 +32,8 @@ pub(super) struct Entry {
     pub(super) seq: u64,
     /// Its events with their numbers, for the manifest's file.
     pub(super) events: Vec<NumberedEvent>,
+    /// The number of its notification.
+    pub(super) notification_seq: Option<u64>,
     pub(super) shown: watch::Sender<Snapshot>,
     pub(super) output: Output,
     /// Set from registration until the end is released.
@@ -135,10 +137,13 @@ impl Entry {
         });
     }
 
-    /// Keeps the numbers of a batch that begins with the record and its event.
+    /// Keeps the numbers of a batch: the record, its event, and perhaps its notification.
     pub(super) fn remember(&mut self, event: Event, submitted: &[Submitted]) {
         if let Some(record) = submitted.first() {
             self.seq = record.seq;
+        }
+        if let Some(notification) = submitted.get(2) {
+            self.notification_seq = Some(notification.seq);
         }
         super::records::keep(&mut self.events, event, submitted.get(1));
     }
@@ -154,7 +159,11 @@ impl Entry {
     }
 
     /// Answers every caller that waits for the end.
-    pub(super) fn answer_stops(&mut self, error: Option<&Refusal>, only: impl Fn(StopMode) -> bool) {
+    pub(super) fn answer_stops(
+        &mut self,
+        error: Option<&Refusal>,
+        only: impl Fn(StopMode) -> bool,
+    ) {
         let outcome = self.outcome(error.cloned());
         let Some(active) = &mut self.active else { return };
         for waiter in active.stops.extract_if(.., |waiter| only(waiter.mode)) {

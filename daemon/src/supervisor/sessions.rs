@@ -81,12 +81,7 @@ fn lowered(own: Option<u64>, configured: u64) -> u64 {
 
 /// Hex SHA-256 of a key: all that is ever stored of it.
 fn key_hash(key: &[u8; SESSION_KEY_BYTES]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(key).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        drop(write!(hex, "{byte:02x}"));
-        hex
-    })
+    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Compares without telling by its time where the two differ.
@@ -111,7 +106,8 @@ impl Task {
         reply: Reply<Opened>,
     ) -> Result<(), Box<(Refusal, Reply<Opened>)>> {
         let made = self.check_open(&rules).and_then(|()| {
-            let session = mint_id(rules.session_id, SessionId::new, |id| self.sessions.contains_key(id))?;
+            let session =
+                mint_id(rules.session_id, SessionId::new, |id| self.sessions.contains_key(id))?;
             let loop_id = mint_id(rules.loop_id, LoopId::new, |_| false)?;
             let key = rules.key.map_or_else(|| self.random().map(Some), |_| Ok(None))?;
             Ok((Owner { session, loop_id }, key))
@@ -124,17 +120,13 @@ impl Task {
             return Err(Box::new((Refusal::Internal, reply)));
         };
         let record = new_record(owner.session, &rules, &key, self.clock.wall());
-        let submitted = self.journal.submit(
-            Tag::SessionOpened(owner.session),
-            vec![super::records::session(&record)],
-        );
-        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
-        let mut session = Session::restored(record, seq, &self.limits);
+        let mut session = Session::restored(record.clone(), 0, &self.limits);
         self.ledger.open(owner.session, session.limits(&self.limits));
         session.opening = Some(reply);
         session.attached = 1;
         self.openings.insert(owner.session, (owner, minted_key));
         self.sessions.insert(owner.session, session);
+        self.storage.write_session(record);
         Ok(())
     }
 
@@ -153,32 +145,48 @@ impl Task {
         }
         let in_use = self.sessions.len() as u64;
         if in_use >= self.limits.sessions_max {
-            return Err(Refusal::TooMany { what: "sessions_max", max: self.limits.sessions_max, in_use });
+            return Err(Refusal::TooMany {
+                what: "sessions_max",
+                max: self.limits.sessions_max,
+                in_use,
+            });
         }
         Ok(())
     }
 
-    /// The record of a new session is durable: its file is written next, then the reply goes out.
-    pub(super) fn session_logged(&mut self, id: SessionId, is_durable: bool) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        if is_durable {
-            self.storage.write_session(session.record.clone());
-        } else {
-            self.session_stored(id, false);
+    /// The file of a session stands, or could not be written: a new one is logged next.
+    pub(super) fn session_stored(&mut self, id: SessionId, refusal: Option<Refusal>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.opening.is_none() {
+            return;
+        }
+        if let Some(refusal) = refusal {
+            self.refuse_opening(id, refusal);
+            return;
+        }
+        let submitted = self
+            .journal
+            .submit(Tag::SessionOpened(id), vec![super::records::session(&session.record)]);
+        session.seq = submitted.first().map_or(0, |submitted| submitted.seq);
+    }
+
+    fn refuse_opening(&mut self, id: SessionId, refusal: Refusal) {
+        self.openings.remove(&id);
+        self.ledger.close(id);
+        if let Some(reply) = self.sessions.remove(&id).and_then(|session| session.opening) {
+            drop(reply.send(Err(refusal)));
         }
     }
 
-    /// The file of a session stands, or could not be written.
-    pub(super) fn session_stored(&mut self, id: SessionId, is_stored: bool) {
+    /// The record of a new session is durable, or could not be saved.
+    pub(super) fn session_logged(&mut self, id: SessionId, is_durable: bool) {
+        if !is_durable {
+            self.refuse_opening(id, Refusal::Setup { cause: "storage", process_id: None });
+            return;
+        }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(reply) = session.opening.take() else { return };
-        let opening = self.openings.remove(&id);
-        let (Some((owner, minted_key)), true) = (opening, is_stored) else {
-            self.sessions.remove(&id);
-            self.ledger.close(id);
-            drop(reply.send(Err(Refusal::Setup { cause: "storage", process_id: None })));
-            return;
-        };
+        let Some((owner, minted_key)) = self.openings.remove(&id) else { return };
         let Some(free) = self.ledger.free(owner) else {
             drop(reply.send(Err(Refusal::Internal)));
             return;
@@ -295,7 +303,8 @@ impl Task {
             .map(|(id, _)| *id)
             .collect();
         for id in closing {
-            let Some(run) = self.sessions.get(&id).and_then(|session| session.close.as_ref()) else {
+            let Some(run) = self.sessions.get(&id).and_then(|session| session.close.as_ref())
+            else {
                 continue;
             };
             if let Some(outcome) = self.outcome_of(&run.targets) {
@@ -310,6 +319,7 @@ impl Task {
             run.outcome = Some(outcome);
         }
         session.record.state = procd_store::session::SessionState::Closed;
+        session.record.closed_at = Some(self.clock.wall_after(session.record.created_at));
         let submitted = self
             .journal
             .submit(Tag::SessionClosed(id), vec![super::records::session(&session.record)]);
@@ -370,6 +380,8 @@ fn new_record(
             waiters_session_max: quotas.waiters_session_max,
         },
         state: procd_store::session::SessionState::Open,
+        closed_at: None,
+        had_subscriber: false,
     }
 }
 

@@ -20,15 +20,12 @@ impl Task {
 
 fn of_entry(entry: &Entry) -> Vec<(u64, LogRecord)> {
     let record = (entry.seq, super::records::process(&entry.record));
-    let events = entry
-        .events
-        .iter()
-        .map(|numbered| (numbered.seq, super::records::event(&numbered.event)));
+    let events =
+        entry.events.iter().map(|numbered| (numbered.seq, super::records::event(&numbered.event)));
     let mut records: Vec<_> = std::iter::once(record).chain(events).collect();
-    if entry.record.state.is_terminal()
+    if let Some(seq) = entry.notification_seq
         && let Ok(notification) = super::records::notification(&entry.record)
     {
-        let seq = records.last().map_or(entry.seq, |(seq, _)| *seq);
         records.push((seq, notification));
     }
     records

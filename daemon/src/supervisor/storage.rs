@@ -8,11 +8,12 @@ use std::time::Duration;
 use procd_core::{Handle, SessionId};
 use procd_store::StoreError;
 use procd_store::folder::StateFolder;
-use procd_store::manifest::{ManifestFile, NumberedEvent};
-use procd_store::record::Record;
+use procd_store::manifest::ManifestFile;
 use procd_store::session::SessionRecord;
+use procd_store::spool::Sealed;
 use tokio::sync::{Semaphore, mpsc};
 
+use super::refusal::Refusal;
 use crate::drain::Output;
 
 /// Jobs that work on the disk at one time, a count: more would only wait for each other.
@@ -26,7 +27,7 @@ pub(super) const DONE_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) enum Done {
     /// The file of a session stands, or not.
-    Session { id: SessionId, is_stored: bool },
+    Session { id: SessionId, refusal: Option<Refusal> },
     /// The output of a process is sealed, or damaged for good.
     Sealed { handle: Handle, result: SealResult },
     /// The file of a manifest stands, or not.
@@ -37,7 +38,9 @@ pub(super) enum Done {
 #[derive(Debug)]
 pub(super) enum SealResult {
     /// Synced, read-only, hashed.
-    Sealed { sha256: String, total_bytes: u64, retained_from: u64, lost_bytes: u64 },
+    Sealed(Sealed),
+    /// It was sealed before.
+    Already,
     /// The bytes on disk are not what was written.
     Corrupt,
 }
@@ -64,7 +67,18 @@ impl Storage {
         let id = record.session_id;
         self.job(move |folder| Done::Session {
             id,
-            is_stored: told("session", procd_store::session::write(folder, &record)),
+            refusal: match procd_store::session::write(folder, &record) {
+                Ok(()) => None,
+                Err(StoreError::Unsafe { .. }) => Some(Refusal::Invalid {
+                    field: "workspaces",
+                    message: "the state folder lies inside a declared workspace, or is not private"
+                        .to_owned(),
+                }),
+                Err(error) => {
+                    told("session", Err(error));
+                    Some(Refusal::Setup { cause: "storage", process_id: None })
+                }
+            },
         });
     }
 
@@ -77,14 +91,9 @@ impl Storage {
                 let sealed = output.seal().await;
                 drop(job);
                 match sealed {
-                    Ok(sealed) => {
-                        break SealResult::Sealed {
-                            sha256: sealed.sha256,
-                            total_bytes: sealed.bounds.total,
-                            retained_from: sealed.bounds.retained_from,
-                            lost_bytes: sealed.lost_bytes,
-                        };
-                    }
+                    Ok(Some(sealed)) => break SealResult::Sealed(sealed),
+                    // Sealed by an earlier daemon: its record is what was saved then.
+                    Ok(None) => break SealResult::Already,
                     Err(StoreError::SpoolCorrupt { .. }) => break SealResult::Corrupt,
                     Err(error) => {
                         told("spool", Err(error));
@@ -97,14 +106,11 @@ impl Storage {
     }
 
     /// Writes the file of a sealed record.
-    pub(super) fn write_manifest(&self, record: Record, events: Vec<NumberedEvent>) {
-        let handle = record.process_id;
+    pub(super) fn write_manifest(&self, file: ManifestFile) {
+        let handle = file.record.process_id;
         self.job(move |folder| Done::Manifest {
             handle,
-            is_stored: told(
-                "manifest",
-                procd_store::manifest::write(folder, &ManifestFile::new(record, events)),
-            ),
+            is_stored: told("manifest", procd_store::manifest::write(folder, &file)),
         });
     }
 

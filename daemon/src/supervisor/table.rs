@@ -34,7 +34,8 @@ impl Table {
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
         let entry = self.entries.remove(&handle)?;
         self.by_age.remove(&entry.number);
-        if let hash_map::Entry::Occupied(mut of_session) = self.by_session.entry(entry.owner.session)
+        if let hash_map::Entry::Occupied(mut of_session) =
+            self.by_session.entry(entry.owner.session)
         {
             of_session.get_mut().remove(&entry.number);
             if of_session.get().is_empty() {
@@ -77,10 +78,7 @@ impl Table {
     }
 
     /// Newest first; of one session, or of all.
-    pub(super) fn newest_first(
-        &self,
-        session: Option<SessionId>,
-    ) -> impl Iterator<Item = &Entry> {
+    pub(super) fn newest_first(&self, session: Option<SessionId>) -> impl Iterator<Item = &Entry> {
         let order = match session {
             None => Some(&self.by_age),
             Some(session) => self.by_session.get(&session),

@@ -1,18 +1,19 @@
 //! The supervisor's task: one closed set of events in, one handler each. Nothing in here waits
 //! for a process, a disk or a client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use procd_core::quota::Ledger;
 use procd_core::settings::Limits;
 use procd_core::{Handle, Owner, SessionId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::api::{Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionState, Status};
-use super::api::Caller;
+use super::api::{
+    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionState, Status,
+};
 use super::entry::Entry;
 use super::journal::{Committed, Journal, Tag};
 use super::refusal::Refusal;
@@ -24,7 +25,7 @@ use super::table::Table;
 use super::timers::{Due, Timers};
 use super::view::Totals;
 use crate::clock::Clock;
-use crate::drain::OutputFactory;
+use crate::drain::Budgets;
 
 /// Commands that wait for the supervisor, a count; a full queue makes connections wait.
 pub(super) const COMMANDS_MAX: usize = 1024;
@@ -55,10 +56,34 @@ pub(super) struct Task {
     pub(super) timers: Timers,
     pub(super) journal: Journal,
     pub(super) storage: Storage,
-    pub(super) outputs: OutputFactory,
+    pub(super) budgets: Budgets,
+    /// Lost processes whose batch is under way, and who waits for them.
+    pub(super) restoring: Restoring,
     pub(super) shutdown: Option<ShutdownRun>,
     pub(super) reports: mpsc::Sender<(Handle, Report)>,
     pub(super) own_commands: mpsc::WeakSender<Command>,
+}
+
+/// The end of the restore: reached when every lost process is committed.
+#[derive(Debug, Default)]
+pub(super) struct Restoring {
+    pub(super) pending: HashSet<Handle>,
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+impl Restoring {
+    /// One lost process is committed, or could not be; tells when none is left.
+    pub(super) fn settle(&mut self, handle: Option<Handle>) {
+        if let Some(handle) = handle {
+            self.pending.remove(&handle);
+        }
+        if self.pending.is_empty()
+            && let Some(done) = self.done.take()
+        {
+            // Nobody waits for it when the daemon goes down during its restore.
+            done.send(()).ok();
+        }
+    }
 }
 
 /// The queues into the task.
@@ -152,7 +177,7 @@ impl Task {
 
     fn stored(&mut self, done: Done) {
         match done {
-            Done::Session { id, is_stored } => self.session_stored(id, is_stored),
+            Done::Session { id, refusal } => self.session_stored(id, refusal),
             Done::Sealed { handle, result } => self.sealed(handle, result),
             Done::Manifest { handle, is_stored } => self.manifest_stored(handle, is_stored),
         }
@@ -246,7 +271,8 @@ impl Task {
             None => u64::MAX,
             Some(handle) => {
                 let after = self.table.get(handle).filter(|entry| may_see(entry));
-                let after = after.filter(|entry| session.is_none_or(|id| entry.owner.session == id));
+                let after =
+                    after.filter(|entry| session.is_none_or(|id| entry.owner.session == id));
                 after.ok_or(Refusal::NotFound)?.number
             }
         };
