@@ -16,6 +16,7 @@ mod entry;
 mod journal;
 mod records;
 pub mod refusal;
+mod retention;
 pub mod runner;
 mod sessions;
 mod shutdown;

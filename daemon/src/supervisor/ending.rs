@@ -143,23 +143,10 @@ impl Task {
             entry.storage = Storage::Sealed;
             let batch = vec![super::records::process(&entry.record)];
             self.journal.submit(Tag::Update(handle), batch);
+            let session = entry.owner.session;
+            self.retain(session);
         }
         self.check_runs();
-    }
-
-    /// Removes an ended process: one record in the log, durable before a file goes.
-    pub(super) fn remove_process(&mut self, handle: Handle) {
-        let is_ended = self.table.get(handle).is_some_and(Entry::is_shown_terminal);
-        if !is_ended {
-            return;
-        }
-        if let Some(entry) = self.table.remove(handle) {
-            let session = entry.owner.session;
-            self.journal.submit(
-                Tag::Removal(session, handle),
-                vec![super::records::removal(&entry.record)],
-            );
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! From decisions to the records of the commit log.
 
-use procd_core::{Reason, StopMode};
+use procd_core::{Handle, Reason, SessionId, StopMode};
 use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification};
 use procd_store::log::{LogRecord, Payload, Submitted};
 use procd_store::manifest::NumberedEvent;
@@ -28,12 +28,8 @@ pub(super) fn process(record: &Record) -> LogRecord {
 }
 
 /// The removal of a process.
-pub(super) fn removal(record: &Record) -> LogRecord {
-    LogRecord {
-        session: record.session_id,
-        id: record.process_id.to_string(),
-        payload: Payload::Removal,
-    }
+pub(super) fn removal(session: SessionId, handle: Handle) -> LogRecord {
+    LogRecord { session, id: handle.to_string(), payload: Payload::Removal }
 }
 
 /// An event as a record of the log.

@@ -6,15 +6,19 @@ use super::entry::{Entry, Storage};
 use super::task::Task;
 
 impl Task {
-    /// Sessions, and the records of what runs or is not sealed yet with their events, each with
-    /// its number.
+    /// Sessions, and the records of what runs or is not sealed yet with their events,
+    /// and removals whose files may still stand, each with its number.
     pub(super) fn snapshot(&self) -> Vec<(u64, LogRecord)> {
         let sessions = self
             .sessions
             .values()
             .map(|session| (session.seq, super::records::session(&session.record)));
         let unsealed = self.table.all().filter(|entry| entry.storage != Storage::Sealed);
-        sessions.chain(unsealed.flat_map(of_entry)).collect()
+        let removals = self
+            .removing
+            .iter()
+            .map(|(handle, (session, seq))| (*seq, super::records::removal(*session, *handle)));
+        sessions.chain(unsealed.flat_map(of_entry)).chain(removals).collect()
     }
 }
 

@@ -74,6 +74,7 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         budgets: parts.budgets,
         restoring: Restoring { pending: HashSet::new(), done: Some(restored) },
         shutdown: None,
+        removing: HashMap::new(),
         reports,
         own_commands: commands.downgrade(),
         limits: parts.limits,

@@ -30,6 +30,8 @@ pub(super) enum Done {
     Session { id: SessionId, refusal: Option<Refusal> },
     /// The output of a process is sealed, or damaged for good.
     Sealed { handle: Handle, result: SealResult },
+    /// The files of a removed process are gone, or will be swept.
+    Removed { handle: Handle },
     /// The file of a manifest stands, or not.
     Manifest { handle: Handle, is_stored: bool },
 }
@@ -114,12 +116,13 @@ impl Storage {
         });
     }
 
-    /// Removes the files of a process whose removal is in the log.
+    /// Removes the files of a process whose removal is in the log. What cannot be removed now is
+    /// swept at the next restore.
     pub(super) fn remove_process(&self, session: SessionId, handle: Handle) {
-        let folder = self.folder.clone();
-        drop(tokio::task::spawn_blocking(move || {
-            told("removal", procd_store::manifest::remove(&folder, session, &handle));
-        }));
+        self.job(move |folder| {
+            told("removal", procd_store::manifest::remove(folder, session, &handle));
+            Done::Removed { handle }
+        });
     }
 
     fn job(&self, work: impl FnOnce(&StateFolder) -> Done + Send + 'static) {

@@ -60,6 +60,8 @@ pub(super) struct Task {
     /// Lost processes whose batch is under way, and who waits for them.
     pub(super) restoring: Restoring,
     pub(super) shutdown: Option<ShutdownRun>,
+    /// Removed processes whose files may still stand, with the number of their removal.
+    pub(super) removing: HashMap<Handle, (SessionId, u64)>,
     pub(super) reports: mpsc::Sender<(Handle, Report)>,
     pub(super) own_commands: mpsc::WeakSender<Command>,
 }
@@ -179,6 +181,7 @@ impl Task {
         match done {
             Done::Session { id, refusal } => self.session_stored(id, refusal),
             Done::Sealed { handle, result } => self.sealed(handle, result),
+            Done::Removed { handle } => drop(self.removing.remove(&handle)),
             Done::Manifest { handle, is_stored } => self.manifest_stored(handle, is_stored),
         }
     }
