@@ -26,6 +26,8 @@ mod stop;
 mod storage;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 mod timers;
 pub mod view;
 

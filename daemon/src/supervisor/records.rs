@@ -92,14 +92,7 @@ pub(super) fn terminal_batch(
 pub(super) fn keep(events: &mut Vec<NumberedEvent>, event: Event, submitted: Option<&Submitted>) {
     let Some(submitted) = submitted.filter(|submitted| submitted.appended) else { return };
     events.push(NumberedEvent { seq: submitted.seq, event });
-    let kind = events.last().map(|numbered| numbered.event.kind());
-    let same_kind = |numbered: &NumberedEvent| Some(numbered.event.kind()) == kind;
-    let count = events.iter().filter(|numbered| same_kind(numbered)).count();
-    if count > procd_store::event::REPEATED_EVENTS_MAX
-        && let Some(oldest) = events.iter().position(same_kind)
-    {
-        events.remove(oldest);
-    }
+    procd_store::manifest::keep_newest(events);
 }
 
 /// The words for why nothing could be started: the cause and the name of the errno.
