@@ -5,9 +5,20 @@
 //! (std, rustix). It reads no clock: times come from the caller.
 #![forbid(unsafe_code)]
 
+mod closed;
+pub mod damage;
 pub mod error;
+pub mod event;
+mod file;
+pub mod folder;
 pub mod manifest;
 pub mod record;
+pub mod session;
 mod text;
 
+pub use damage::Damage;
 pub use error::StoreError;
+pub use event::{Event, Notification};
+pub use folder::StateFolder;
+pub use record::Record;
+pub use session::SessionRecord;
