@@ -11,8 +11,10 @@ pub mod error;
 pub mod event;
 mod file;
 pub mod folder;
+pub mod log;
 pub mod manifest;
 pub mod record;
+pub mod scan;
 pub mod session;
 mod text;
 
@@ -20,5 +22,6 @@ pub use damage::Damage;
 pub use error::StoreError;
 pub use event::{Event, Notification};
 pub use folder::StateFolder;
+pub use log::{CommitError, CommitLog, LogRecord, Payload};
 pub use record::Record;
 pub use session::SessionRecord;
