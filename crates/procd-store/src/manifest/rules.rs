@@ -241,6 +241,16 @@ impl Stored {
         }
     }
 
+    /// The session it belongs to.
+    pub(crate) const fn session(&self) -> SessionId {
+        self.session_id
+    }
+
+    /// The id of its notification.
+    pub(crate) const fn notification_id(&self) -> Uuid {
+        self.ids.notification
+    }
+
     /// Whether `record` may follow this one.
     /// # Errors
     /// The first [`Violation`].
