@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use procd_core::End;
 use procd_core::state::{ProcessState, SpoolState};
+use procd_core::{End, Handle, SessionId};
 use procd_store::damage::Damage;
 use procd_store::folder::StateFolder;
+use procd_store::log::Removal;
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;
 use procd_store::scan::{Restored, RestoredProcess};
@@ -24,10 +25,12 @@ use crate::drain::Output;
 /// What was read back, ready for the supervisor.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Sessions with their numbers in the log.
+    /// Sessions with the highest number known of each.
     pub sessions: Vec<(u64, SessionRecord)>,
     /// Processes, oldest first.
     pub processes: Vec<RecoveredProcess>,
+    /// Removals whose files may still stand, with their numbers.
+    pub removals: Vec<(u64, SessionId, Handle)>,
     /// What to tell.
     pub report: Report,
 }
@@ -45,8 +48,8 @@ pub struct RecoveredProcess {
     pub notification_seq: Option<u64>,
     /// Its output.
     pub output: Output,
-    /// Whether its manifest's file stands.
-    pub is_sealed: bool,
+    /// Whether its manifest's file stands and says the same.
+    pub is_on_disk: bool,
     /// Whether it was unfinished.
     pub is_lost: bool,
 }
@@ -71,7 +74,6 @@ pub struct Report {
 pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: Clock) -> Recovered {
     let begun = clock.monotonic();
     let mut report = Report { sessions: restored.sessions.len() as u64, ..Report::default() };
-    report.damage.extend_from_slice(folder.damage());
     report.damage.extend(restored.damage);
     let mut processes: Vec<_> = restored
         .processes
@@ -90,7 +92,20 @@ pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: C
     for damage in &report.damage {
         tracing::warn!(what = damage.what, reason = damage.reason, "damage found");
     }
-    Recovered { sessions: restored.sessions, processes, report }
+    let last_seqs = restored.last_seqs;
+    let numbered =
+        |record: SessionRecord| (last_seqs.get(&record.session_id).copied().unwrap_or(0), record);
+    let removals = restored.standing_removals.into_iter().filter_map(of_process).collect();
+    let sessions = restored.sessions.into_iter().map(numbered).collect();
+    Recovered { sessions, processes, removals, report }
+}
+
+/// Removals of sessions and notifications are not made by this build.
+const fn of_process((seq, removal): (u64, Removal)) -> Option<(u64, SessionId, Handle)> {
+    match removal {
+        Removal::Process { session_id, process_id } => Some((seq, session_id, process_id)),
+        Removal::Session { .. } | Removal::Notification { .. } => None,
+    }
 }
 
 fn recover_process(
@@ -100,9 +115,9 @@ fn recover_process(
     now: Timestamp,
     report: &mut Report,
 ) -> RecoveredProcess {
-    let RestoredProcess { seq, mut record, events, notification_seq, is_sealed } = process;
+    let RestoredProcess { seq, mut record, events, notification_seq, is_on_disk } = process;
     let path = folder.spool_path(record.session_id, &record.process_id);
-    let output = reopen(&path, &record, is_sealed, boot_id, report);
+    let output = reopen(&path, &record, boot_id, report);
     let is_lost = !record.state.is_terminal();
     if is_lost {
         report.lost.push(record.process_id.shortened());
@@ -110,19 +125,13 @@ fn recover_process(
     } else {
         report.ended += 1;
     }
-    RecoveredProcess { seq, record, events, notification_seq, output, is_sealed, is_lost }
+    RecoveredProcess { seq, record, events, notification_seq, output, is_on_disk, is_lost }
 }
 
-fn reopen(
-    path: &Path,
-    record: &Record,
-    is_sealed: bool,
-    boot_id: Uuid,
-    report: &mut Report,
-) -> Output {
+fn reopen(path: &Path, record: &Record, boot_id: Uuid, report: &mut Report) -> Output {
     let bounds = Bounds { total: record.total_bytes, retained_from: record.retained_from };
     match SpoolReader::open(path, boot_id) {
-        Ok(reader) => Output::reopen(reader, is_sealed),
+        Ok(reader) => Output::reopen(reader, record.spool_state == SpoolState::Sealed),
         Err(error) => {
             let what = format!("spool of {}", record.process_id.shortened());
             report.damage.push(Damage { what, reason: error.to_string() });

@@ -4,6 +4,7 @@
 use procd_core::life::Request;
 use procd_core::state::{Access, ProcessState, SpoolState};
 use procd_core::{Handle, Life, OriginId, Owner, Requests};
+use procd_store::log::LogRecord;
 use procd_store::record::{
     AccessRecord, OsMetadata, PublicationMarks, RECORD_VERSION, Record, StableIds,
 };
@@ -75,8 +76,7 @@ impl Task {
         let ceilings = facts.ceilings;
         let record = self.new_record(handle, owner, request, facts);
         crate::failpoint::hit("start-before-append");
-        let submitted =
-            self.journal.submit(Tag::Start(handle), vec![super::records::process(&record)]);
+        let submitted = self.journal.submit(Tag::Start(handle), vec![LogRecord::process(&record)]);
         let seq = submitted.first().map_or(0, |submitted| submitted.seq);
         crate::failpoint::hit("start-after-append");
         let (output, writer) = Output::create(

@@ -7,12 +7,13 @@ use procd_core::end::LeaderEnd;
 use procd_core::state::{ProcessState, SpoolState};
 use procd_core::{End, Handle, Life};
 use procd_store::event::EventKind;
+use procd_store::log::LogRecord;
 use procd_store::manifest::ManifestFile;
 use procd_store::record::LeaderRecord;
 use tokio::time::Instant;
 
-use super::entry::{Entry, SpawnAnswer, Storage};
-use super::journal::Tag;
+use super::entry::{Again, Entry, SpawnAnswer, Storage};
+use super::journal::{Saved, Tag};
 use super::refusal::Refusal;
 use super::runner::{SpawnCause, SpawnFailure};
 use super::storage::SealResult;
@@ -33,7 +34,7 @@ impl Task {
         fill_end(entry, end, leader, leftovers, now);
         let after = entry.record.started_at.unwrap_or(entry.record.created_at);
         entry.record.finished_at = Some(self.clock.wall_after(after));
-        entry.storage = Storage::EndPending { retry_at: None };
+        entry.storage = Storage::EndPending(None);
         self.submit_end(handle);
     }
 
@@ -52,7 +53,7 @@ impl Task {
             }
             Err(error) => {
                 tracing::error!(handle = %handle.shortened(), error = %error, "end refused");
-                self.end_logged(handle, false);
+                self.end_logged(handle, Saved::Never);
             }
         }
         crate::failpoint::hit("end-after-append");
@@ -60,15 +61,17 @@ impl Task {
 
     /// The answer to the terminal batch. Readers see the end now, or after the first failure,
     /// then as not durable; saving is retried until it succeeds.
-    pub(super) fn end_logged(&mut self, handle: Handle, is_durable: bool) {
+    pub(super) fn end_logged(&mut self, handle: Handle, saved: Saved) {
         let now = self.clock.monotonic();
         let Some(entry) = self.table.get_mut(handle) else { return };
+        let is_durable = saved == Saved::Yes;
         let is_first = entry.active.is_some();
-        if is_durable {
-            entry.storage = Storage::Sealing;
-        } else {
-            entry.storage = Storage::EndPending { retry_at: Some(now + RETRY) };
-        }
+        entry.storage = match saved {
+            Saved::Yes => Storage::Sealing,
+            Saved::NotYet => Storage::EndPending(Some((now + RETRY, Again::Ask))),
+            Saved::NoRoom => Storage::EndPending(Some((now + RETRY, Again::Submit))),
+            Saved::Never => Storage::EndPending(None),
+        };
         if is_first || is_durable {
             entry.show(is_durable);
         }
@@ -103,13 +106,17 @@ impl Task {
         drop(reply.send(answer));
     }
 
-    /// Tries a terminal batch again whose time has come.
+    /// Asks for, or submits, a terminal batch again when its time has come.
     pub(super) fn retry_end(&mut self, handle: Handle, now: Instant) {
         let Some(entry) = self.table.get_mut(handle) else { return };
-        let Storage::EndPending { retry_at: Some(at) } = entry.storage else { return };
-        if at <= now {
-            entry.storage = Storage::EndPending { retry_at: None };
-            self.submit_end(handle);
+        let Storage::EndPending(Some((at, again))) = entry.storage else { return };
+        if at > now {
+            return;
+        }
+        entry.storage = Storage::EndPending(None);
+        match again {
+            Again::Ask => self.journal.barrier(Tag::End(handle)),
+            Again::Submit => self.submit_end(handle),
         }
     }
 
@@ -125,7 +132,7 @@ impl Task {
                 record.retained_from = record.retained_from.max(sealed.bounds.retained_from);
                 record.spool_lost_bytes = sealed.lost_bytes;
             }
-            SealResult::Already => entry.record.spool_state = SpoolState::Sealed,
+            SealResult::Already => entry.record.spool_state = entry.output.spool_status().0,
             SealResult::Corrupt => entry.record.spool_state = SpoolState::Corrupt,
         }
         entry.show(true);
@@ -141,7 +148,7 @@ impl Task {
         let Some(entry) = self.table.get_mut(handle) else { return };
         if is_stored {
             entry.storage = Storage::Sealed;
-            let batch = vec![super::records::process(&entry.record)];
+            let batch = vec![LogRecord::process(&entry.record)];
             self.journal.submit(Tag::Update(handle), batch);
             let session = entry.owner.session;
             self.retain(session);

@@ -46,12 +46,21 @@ pub(super) struct Entry {
 pub(super) enum Storage {
     /// It has not ended.
     Live,
-    /// The terminal batch is submitted, or waits for another try at that time.
-    EndPending { retry_at: Option<Instant> },
+    /// The terminal batch is submitted, or something is to be tried again at that time.
+    EndPending(Option<(Instant, Again)>),
     /// The terminal batch is durable; the seal is under way.
     Sealing,
     /// The manifest's file stands.
     Sealed,
+}
+
+/// How a terminal batch that is not durable is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// The log has it: ask whether it is durable now.
+    Ask,
+    /// The log had no room for it: submit it.
+    Submit,
 }
 
 /// What exists only while a process is active.
@@ -175,7 +184,7 @@ impl Entry {
     /// The earliest time at which something is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let retry = match self.storage {
-            Storage::EndPending { retry_at } => retry_at,
+            Storage::EndPending(again) => again.map(|(at, _)| at),
             Storage::Live | Storage::Sealing | Storage::Sealed => None,
         };
         let active = self.active.as_ref();

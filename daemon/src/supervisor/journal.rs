@@ -24,11 +24,24 @@ pub(super) enum Tag {
     Snapshot,
 }
 
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// Durable.
+    Yes,
+    /// The log keeps it and writes it again until it is durable: ask again with a barrier.
+    NotYet,
+    /// Refused as a whole for want of room: submit it again later.
+    NoRoom,
+    /// Refused as a whole, which is a bug.
+    Never,
+}
+
 /// A batch that came to its end.
 #[derive(Debug)]
 pub(super) struct Committed {
     pub(super) tag: Tag,
-    pub(super) result: Result<(), CommitError>,
+    pub(super) saved: Saved,
 }
 
 /// The log and the way back.
@@ -54,6 +67,11 @@ impl Journal {
         self.log.part_is_full()
     }
 
+    /// Asks when all that was submitted before is durable.
+    pub(super) fn barrier(&self, tag: Tag) {
+        self.log.submit(Vec::new(), self.answer(tag));
+    }
+
     /// Begins a new part with what is live.
     pub(super) fn start_part(&self, snapshot: Vec<(u64, LogRecord)>) {
         self.log.start_part(snapshot, self.answer(Tag::Snapshot));
@@ -69,9 +87,25 @@ impl Journal {
     fn answer(&self, tag: Tag) -> Box<dyn FnOnce(Result<(), CommitError>) + Send> {
         let done = self.done.clone();
         Box::new(move |result| {
-            if done.blocking_send(Committed { tag, result }).is_err() {
+            let saved = told(tag, &result);
+            if done.blocking_send(Committed { tag, saved }).is_err() {
                 tracing::debug!(?tag, "a batch was committed after the supervisor's end");
             }
         })
+    }
+}
+
+/// Logs a failure, once, here.
+fn told(tag: Tag, result: &Result<(), CommitError>) -> Saved {
+    let Err(error) = result else { return Saved::Yes };
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::error!(?tag, error = %error, cause, "a batch is not saved");
+    match error {
+        CommitError::NotDurable { .. } => Saved::NotYet,
+        CommitError::Full => Saved::NoRoom,
+        CommitError::Collision { .. }
+        | CommitError::Conflict { .. }
+        | CommitError::Malformed { .. }
+        | CommitError::Closed => Saved::Never,
     }
 }

@@ -2,53 +2,15 @@
 
 use procd_core::{Handle, Reason, SessionId, StopMode};
 use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification};
-use procd_store::log::{LogRecord, Payload, Submitted};
+use procd_store::log::{LogRecord, Removal, Submitted};
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;
-use procd_store::session::SessionRecord;
 
 use super::runner::{SpawnCause, SpawnFailure};
 
-/// The record of a session.
-pub(super) fn session(record: &SessionRecord) -> LogRecord {
-    LogRecord {
-        session: record.session_id,
-        id: record.session_id.to_string(),
-        payload: Payload::Session(Box::new(record.clone())),
-    }
-}
-
-/// The record of a process as it is now.
-pub(super) fn process(record: &Record) -> LogRecord {
-    LogRecord {
-        session: record.session_id,
-        id: record.process_id.to_string(),
-        payload: Payload::Process(Box::new(record.clone())),
-    }
-}
-
 /// The removal of a process.
-pub(super) fn removal(session: SessionId, handle: Handle) -> LogRecord {
-    LogRecord { session, id: handle.to_string(), payload: Payload::Removal }
-}
-
-/// An event as a record of the log.
-pub(super) fn event(event: &Event) -> LogRecord {
-    LogRecord {
-        session: event.session_id(),
-        id: event.event_id().to_string(),
-        payload: Payload::Event(Box::new(event.clone())),
-    }
-}
-
-/// A notification as a record of the log.
-pub(super) fn notification(record: &Record) -> Result<LogRecord, EventError> {
-    let notification = Notification::for_record(record)?;
-    Ok(LogRecord {
-        session: record.session_id,
-        id: record.ids.notification.to_string(),
-        payload: Payload::Notification(Box::new(notification)),
-    })
+pub(super) fn removal(session_id: SessionId, process_id: Handle) -> LogRecord {
+    Removal::Process { session_id, process_id }.into()
 }
 
 /// The record and its event, as one batch.
@@ -57,7 +19,7 @@ pub(super) fn live_batch(
     kind: EventKind,
 ) -> Result<(Event, Vec<LogRecord>), EventError> {
     let made = Event::for_record(kind, record, EventDetail::default())?;
-    let batch = vec![process(record), event(&made)];
+    let batch = vec![LogRecord::process(record), made.clone().into()];
     Ok((made, batch))
 }
 
@@ -74,7 +36,7 @@ pub(super) fn stop_batch(
     };
     let detail = EventDetail { reason: Some(reason), ..EventDetail::default() };
     let made = Event::for_record(EventKind::StopRequested, record, detail)?;
-    let batch = vec![process(record), event(&made)];
+    let batch = vec![LogRecord::process(record), made.clone().into()];
     Ok((made, batch))
 }
 
@@ -84,7 +46,11 @@ pub(super) fn terminal_batch(
     kind: EventKind,
 ) -> Result<(Event, Vec<LogRecord>), EventError> {
     let made = Event::for_record(kind, record, EventDetail::default())?;
-    let batch = vec![process(record), event(&made), notification(record)?];
+    let batch = vec![
+        LogRecord::process(record),
+        made.clone().into(),
+        Notification::for_record(record)?.into(),
+    ];
     Ok((made, batch))
 }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use procd_core::quota::SessionLimits;
 use procd_core::settings::Limits;
 use procd_core::{LoopId, Owner, SessionId};
+use procd_store::log::LogRecord;
 use procd_store::session::{SessionQuotas as StoredQuotas, SessionRecord};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -164,9 +165,8 @@ impl Task {
             self.refuse_opening(id, refusal);
             return;
         }
-        let submitted = self
-            .journal
-            .submit(Tag::SessionOpened(id), vec![super::records::session(&session.record)]);
+        let submitted =
+            self.journal.submit(Tag::SessionOpened(id), vec![LogRecord::session(&session.record)]);
         session.seq = submitted.first().map_or(0, |submitted| submitted.seq);
     }
 
@@ -320,9 +320,8 @@ impl Task {
         }
         session.record.state = procd_store::session::SessionState::Closed;
         session.record.closed_at = Some(self.clock.wall_after(session.record.created_at));
-        let submitted = self
-            .journal
-            .submit(Tag::SessionClosed(id), vec![super::records::session(&session.record)]);
+        let submitted =
+            self.journal.submit(Tag::SessionClosed(id), vec![LogRecord::session(&session.record)]);
         if let Some(submitted) = submitted.first() {
             session.seq = submitted.seq;
         }

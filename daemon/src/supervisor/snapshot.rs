@@ -1,5 +1,6 @@
 //! What is live, for the beginning of a new part of the commit log.
 
+use procd_store::event::Notification;
 use procd_store::log::LogRecord;
 
 use super::entry::{Entry, Storage};
@@ -12,7 +13,7 @@ impl Task {
         let sessions = self
             .sessions
             .values()
-            .map(|session| (session.seq, super::records::session(&session.record)));
+            .map(|session| (session.seq, LogRecord::session(&session.record)));
         let unsealed = self.table.all().filter(|entry| entry.storage != Storage::Sealed);
         let removals = self
             .removing
@@ -23,14 +24,14 @@ impl Task {
 }
 
 fn of_entry(entry: &Entry) -> Vec<(u64, LogRecord)> {
-    let record = (entry.seq, super::records::process(&entry.record));
+    let record = (entry.seq, LogRecord::process(&entry.record));
     let events =
-        entry.events.iter().map(|numbered| (numbered.seq, super::records::event(&numbered.event)));
+        entry.events.iter().map(|numbered| (numbered.seq, LogRecord::from(numbered.event.clone())));
     let mut records: Vec<_> = std::iter::once(record).chain(events).collect();
     if let Some(seq) = entry.notification_seq
-        && let Ok(notification) = super::records::notification(&entry.record)
+        && let Ok(notification) = Notification::for_record(&entry.record)
     {
-        records.push((seq, notification));
+        records.push((seq, notification.into()));
     }
     records
 }

@@ -117,11 +117,15 @@ impl Task {
         for process in recovered.processes {
             self.take_over_process(process);
         }
+        for (seq, session, handle) in recovered.removals {
+            self.removing.insert(handle, (session, seq));
+            self.storage.remove_process(session, handle);
+        }
         self.restoring.settle(None);
     }
 
     fn take_over_process(&mut self, process: RecoveredProcess) {
-        let RecoveredProcess { seq, record, events, notification_seq, output, is_sealed, is_lost } =
+        let RecoveredProcess { seq, record, events, notification_seq, output, is_on_disk, is_lost } =
             process;
         let handle = record.process_id;
         let owner = Owner { session: record.session_id, loop_id: record.loop_id };
@@ -134,8 +138,8 @@ impl Task {
         let leader = record.leader.as_ref().map(procd_store::record::LeaderRecord::end);
         let shown = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
         let number = self.table.mint_number();
-        let storage = match (is_lost, is_sealed) {
-            (true, _) => EndStorage::EndPending { retry_at: None },
+        let storage = match (is_lost, is_on_disk) {
+            (true, _) => EndStorage::EndPending(None),
             (false, true) => EndStorage::Sealed,
             (false, false) => EndStorage::Sealing,
         };
@@ -157,7 +161,7 @@ impl Task {
         if is_lost {
             self.restoring.pending.insert(handle);
             self.submit_end(handle);
-        } else if !is_sealed {
+        } else if !is_on_disk {
             self.storage.seal(handle, output);
         }
     }

@@ -15,7 +15,7 @@ use super::api::{
     Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionState, Status,
 };
 use super::entry::Entry;
-use super::journal::{Committed, Journal, Tag};
+use super::journal::{Committed, Journal, Saved, Tag};
 use super::refusal::Refusal;
 use super::runner::Report;
 use super::sessions::Sessions;
@@ -158,18 +158,18 @@ impl Task {
         }
     }
 
-    fn committed(&mut self, Committed { tag, result }: Committed) {
-        if let Err(error) = &result {
-            tracing::error!(?tag, error = %error, "a batch could not be saved");
-        }
-        let is_durable = result.is_ok();
+    fn committed(&mut self, Committed { tag, saved }: Committed) {
+        let is_durable = saved == Saved::Yes;
         match tag {
             Tag::Start(handle) => self.start_logged(handle, is_durable),
-            Tag::End(handle) => self.end_logged(handle, is_durable),
+            Tag::End(handle) => self.end_logged(handle, saved),
             Tag::SessionOpened(session) => self.session_logged(session, is_durable),
             Tag::SessionClosed(session) => self.session_closed(session),
-            Tag::Removal(session, handle) => self.storage.remove_process(session, handle),
-            Tag::Update(_) | Tag::Snapshot => {}
+            // Not durable yet: the files go at the next restore.
+            Tag::Removal(session, handle) if is_durable => {
+                self.storage.remove_process(session, handle);
+            }
+            Tag::Removal(..) | Tag::Update(_) | Tag::Snapshot => {}
         }
         if self.journal.part_is_full() {
             let snapshot = self.snapshot();

@@ -134,7 +134,8 @@ impl World {
         let boot_id = Uuid::from_u128(7);
         let folder = StateFolder::open(&path, PATIENCE).expect("the state folder opens");
         let (log, replay) = CommitLog::open(&folder).expect("the log opens");
-        let restored = procd_store::scan::load(&folder, replay).expect("the folder is read");
+        let restored = procd_store::scan::load(&folder, replay);
+        log.adopt(&restored);
         let recovered = crate::recovery::recover(&folder, restored, boot_id, Clock);
         let (starts, starts_in) = mpsc::channel(64);
         let script = Script { starts, refusal, limits: limits.clone() };
@@ -164,7 +165,13 @@ impl World {
     /// The end of the test.
     pub(super) async fn remove(self) {
         let path = self.close().await;
-        std::fs::remove_dir_all(path).expect("the folder goes");
+        // A disk job of the ended supervisor may still write.
+        soon("the folder to go", async {
+            while std::fs::remove_dir_all(&path).is_err() && path.exists() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     pub(super) async fn owner(&self) -> Owner {
