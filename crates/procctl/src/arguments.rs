@@ -91,6 +91,24 @@ pub(crate) enum Command {
     Shutdown(Shutdown),
 }
 
+impl Command {
+    /// The command's name.
+    pub(crate) const fn verb(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "run",
+            Self::Start(_) => "start",
+            Self::Ps(_) => "ps",
+            Self::Logs(_) => "logs",
+            Self::Input(_) => "input",
+            Self::Wait(_) => "wait",
+            Self::Stop(_) => "stop",
+            Self::Inspect(_) => "inspect",
+            Self::Status => "status",
+            Self::Shutdown(_) => "shutdown",
+        }
+    }
+}
+
 /// What runs, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Launch {
@@ -219,8 +237,8 @@ pub(crate) struct Logs {
     #[arg(long)]
     pub(crate) safe: bool,
     /// Why, for the daemon's log, when the process is another session's
-    #[arg(long, value_name = "TEXT", default_value = "procctl logs")]
-    pub(crate) reason: String,
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     /// Handle or unique prefix
     #[arg(value_parser = id)]
     pub(crate) id: String,

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use procd_protocol::{ErrorCode, Open};
+use procd_protocol::{ErrorBody, ErrorCode, Open};
 
 /// Exit codes of procctl itself. `run`, and `wait` on one process, exit with the command's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,9 @@ pub(crate) enum CtlError {
         /// What to do next.
         advice: &'static str,
     },
+    /// There is no place for the socket or the state folder; the sentence says what to set.
+    #[error("{0}")]
+    Place(String),
     /// A file, a stream or the system failed.
     #[error("{what}: {source}")]
     Io {
@@ -107,22 +110,30 @@ impl CtlError {
             Self::Usage { .. } => Code::Usage,
             Self::NoSuchProcess(_) => Code::NotFound,
             Self::Refused { code: Open::Known(code), .. } => refusal(*code),
-            Self::Refused { code: Open::Unknown(_), .. } | Self::Io { .. } | Self::Answer(_) => {
-                Code::Failure
-            }
+            Self::Refused { code: Open::Unknown(_), .. }
+            | Self::Io { .. }
+            | Self::Answer(_)
+            | Self::Place(_) => Code::Failure,
             Self::NoDaemon { .. } => Code::NoDaemon,
             Self::TimedOut(_) => Code::TimedOut,
             Self::StdoutClosed => Code::Ok,
         }
     }
 
-    /// The daemon's refusal with what to do next.
-    pub(crate) fn refused(code: Open<ErrorCode>, message: &str) -> Self {
+    /// The daemon's refusal with what to do next. Its cause is told where the sentence leaves it
+    /// out.
+    pub(crate) fn refused(body: ErrorBody) -> Self {
+        let ErrorBody { code, mut message, details, .. } = body;
         let advice = match &code {
             Open::Known(code) => advice(*code),
             Open::Unknown(_) => "see the daemon's documents for this code",
         };
-        Self::Refused { code, message: message.to_owned(), advice }
+        let cause = details.cause.map(|cause| cause.replace('_', " "));
+        let reasons: Vec<String> = cause.into_iter().chain(details.errno).collect();
+        if !reasons.is_empty() && !reasons.iter().any(|reason| message.contains(reason)) {
+            message = format!("{message} ({})", reasons.join(", "));
+        }
+        Self::Refused { code, message, advice }
     }
 }
 
@@ -227,12 +238,13 @@ pub(crate) fn command_code(ended: Ended<'_>) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use procd_protocol::Details;
     use procd_protocol::error::all_codes;
 
     use super::*;
 
     fn numbered(code: ErrorCode) -> u8 {
-        CtlError::refused(Open::Known(code), "no").code().number()
+        CtlError::refused(ErrorBody::new(code, "no")).code().number()
     }
 
     #[test]
@@ -272,7 +284,7 @@ mod tests {
     #[test]
     fn every_refusal_is_one_sentence_that_says_what_to_do_next() {
         for code in all_codes() {
-            let text = CtlError::refused(Open::Known(*code), "it did not work").to_string();
+            let text = CtlError::refused(ErrorBody::new(*code, "it did not work")).to_string();
             let (what, next) = text.split_once("; ").unwrap();
             assert_eq!(what, "it did not work");
             assert!(!next.is_empty() && !next.ends_with('.'), "{text}");
@@ -281,8 +293,26 @@ mod tests {
 
     #[test]
     fn a_code_of_a_later_version_is_a_failure_like_any_other() {
-        let error = CtlError::refused(Open::Unknown("brand_new".to_owned()), "no");
-        assert_eq!(error.code(), Code::Failure);
+        let unknown = Open::Unknown("brand_new".to_owned());
+        let body = ErrorBody { code: unknown, ..ErrorBody::new(ErrorCode::Internal, "no") };
+        assert_eq!(CtlError::refused(body).code(), Code::Failure);
+    }
+
+    #[test]
+    fn a_cause_is_told_when_the_sentence_leaves_it_out() {
+        let details = Details {
+            cause: Some("no_such_program".to_owned()),
+            errno: Some("ENOENT".to_owned()),
+            ..Details::default()
+        };
+        let text = |message: &str| {
+            let code = ErrorCode::SpawnFailed;
+            CtlError::refused(ErrorBody::with_details(code, message, details.clone())).to_string()
+        };
+        assert!(
+            text("it did not start").starts_with("it did not start (no such program, ENOENT);")
+        );
+        assert!(text("no such program").starts_with("no such program;"));
     }
 
     #[test]

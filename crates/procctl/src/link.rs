@@ -3,12 +3,10 @@
 //! A connection has one role for life, so there are up to two: the owner's, of the one session
 //! procctl has per user, and the operator's. A process is looked for as its owner first.
 
-use std::sync::Arc;
-
-use procd_client::{Client, ClientError, Connect};
+use procd_client::{Client, ClientError, Connect, Credentials, Operator, Process, Session};
 use procd_protocol::v1::{
-    InspectParams, ListParams, OperatorAttachParams, Params, Record, Scope, SessionAttachParams,
-    SessionOpenParams, SessionQuotas, SessionState,
+    ListParams, Record, Scope, SessionOpenParams, SessionQuotas, SessionState, StartParams,
+    StatusResult,
 };
 use procd_protocol::{ErrorCode, Open, ProcessId};
 use tokio::sync::OnceCell;
@@ -16,7 +14,7 @@ use tokio::sync::OnceCell;
 use crate::arguments::Role;
 use crate::exit::CtlError;
 use crate::handle::{HANDLE_CHARS, Match, is_handle, resolve};
-use crate::own_session::{Identity, IdentityStore};
+use crate::own_session::IdentityStore;
 
 /// Records of one page of a list.
 const LIST_PAGE_MAX: u64 = 1000;
@@ -34,67 +32,70 @@ pub(crate) enum StartDaemon {
     Always,
 }
 
-/// One connection in its role.
+/// One connection in its role. Comes back by itself when it is dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
-    client: Arc<Client>,
-    is_owner: bool,
+pub(crate) enum Link {
+    /// Of the own session.
+    Owner(Session),
+    /// Of everything, as far as looking goes.
+    Operator(Operator),
 }
 
 impl Link {
-    /// Calls a method.
-    /// # Errors
-    /// [`CtlError::Refused`] as the daemon says, [`CtlError::NoDaemon`] when it is gone.
-    pub(crate) async fn call<P: Params>(&self, params: &P) -> Result<P::Result, CtlError> {
-        self.client.call(params).await.map_err(from_client)
-    }
-
-    /// Waits until the daemon has closed the connection.
-    pub(crate) async fn closed(&self) {
-        self.client.closed().await;
+    /// A process by its whole handle.
+    pub(crate) fn process(&self, process_id: ProcessId) -> Process {
+        match self {
+            Self::Owner(session) => session.process(process_id),
+            Self::Operator(operator) => operator.process(process_id),
+        }
     }
 
     /// Every record this role sees, newest first.
     /// # Errors
-    /// As [`Self::call`].
+    /// As the daemon says.
     pub(crate) async fn list(&self) -> Result<Vec<Record>, CtlError> {
-        let mut params = ListParams {
-            scope: self.is_owner.then_some(Scope::Session),
-            limit: Some(LIST_PAGE_MAX),
-            ..ListParams::default()
-        };
-        let mut records = Vec::new();
-        loop {
-            let page = self.call(&params).await?;
-            records.extend(page.records);
-            match page.next {
-                Some(next) if params.after.as_ref() != Some(&next) => params.after = Some(next),
-                Some(_) | None => return Ok(records),
+        let params = ListParams { limit: Some(LIST_PAGE_MAX), ..ListParams::default() };
+        Ok(match self {
+            Self::Owner(session) => {
+                let scope = Some(Scope::Session);
+                session.list_all(ListParams { scope, ..params }).await?
             }
-        }
+            Self::Operator(operator) => operator.list_all(params).await?,
+        })
+    }
+
+    /// What the daemon says of itself to this role.
+    /// # Errors
+    /// As the daemon says.
+    pub(crate) async fn status(&self) -> Result<StatusResult, CtlError> {
+        Ok(match self {
+            Self::Owner(session) => session.status().await?,
+            Self::Operator(operator) => operator.status().await?,
+        })
     }
 
     /// Whether this role knows the process.
     async fn knows(&self, process_id: ProcessId) -> Result<bool, CtlError> {
-        match self.call(&InspectParams { process_id }).await {
+        match self.process(process_id).inspect().await {
             Ok(_) => Ok(true),
-            Err(error) if is_refusal(&error, ErrorCode::NotFound) => Ok(false),
+            Err(error) if error.is(ErrorCode::NotFound) => Ok(false),
             // It is there, damaged: the command that was asked for says so itself.
-            Err(error) if is_refusal(&error, ErrorCode::ManifestCorrupt) => Ok(true),
-            Err(error) => Err(error),
+            Err(error) if error.is(ErrorCode::ManifestCorrupt) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Finds what `name` stands for among what this role sees.
-    async fn find(&self, name: &str) -> Result<Option<ProcessId>, CtlError> {
+    async fn find(&self, name: &str) -> Result<Option<Process>, CtlError> {
         if is_handle(name) {
             let process_id = parse(name)?;
-            return Ok(self.knows(process_id).await?.then_some(process_id));
+            let knows = self.knows(process_id).await?;
+            return Ok(knows.then(|| self.process(process_id)));
         }
         let handles: Vec<String> =
             self.list().await?.iter().map(|record| record.process_id.to_string()).collect();
         match resolve(name, handles.iter().map(String::as_str)) {
-            Match::One(handle) => parse(handle).map(Some),
+            Match::One(handle) => Ok(Some(self.process(parse(handle)?))),
             Match::None => Ok(None),
             Match::Several(handles) => Err(ambiguous(name, &handles)),
         }
@@ -116,16 +117,11 @@ fn ambiguous(name: &str, handles: &[&str]) -> CtlError {
     CtlError::usage(what, "give more characters")
 }
 
-fn is_refusal(error: &CtlError, wanted: ErrorCode) -> bool {
-    matches!(error, CtlError::Refused { code: Open::Known(code), .. } if *code == wanted)
-}
-
-/// A process and the connection to speak of it on.
+/// A process as it was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    pub(crate) link: Link,
-    pub(crate) process_id: ProcessId,
-    /// Whether a reading call wants a reason.
+    pub(crate) process: Process,
+    /// Whether a reading call may give a reason.
     pub(crate) is_operator: bool,
 }
 
@@ -133,6 +129,8 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Links {
     role: Role,
+    /// Why another session's process is looked at, for the daemon's log: `procctl <verb>`.
+    reason: String,
     identity: IdentityStore,
     owner: OnceCell<Option<Link>>,
     operator: OnceCell<Link>,
@@ -140,8 +138,9 @@ pub(crate) struct Links {
 
 impl Links {
     /// No connection yet.
-    pub(crate) fn new(role: Role, identity: IdentityStore) -> Self {
-        Self { role, identity, owner: OnceCell::new(), operator: OnceCell::new() }
+    pub(crate) fn new(role: Role, verb: &str, identity: IdentityStore) -> Self {
+        let reason = format!("procctl {verb}");
+        Self { role, reason, identity, owner: OnceCell::new(), operator: OnceCell::new() }
     }
 
     /// The role that was asked for.
@@ -152,87 +151,121 @@ impl Links {
     /// A connection without a role.
     /// # Errors
     /// [`CtlError::NoDaemon`] when none runs and none may be started.
-    pub(crate) async fn plain(&self, start: StartDaemon) -> Result<Link, CtlError> {
-        self.connect(start, false).await
-    }
-
-    async fn connect(&self, start: StartDaemon, is_owner: bool) -> Result<Link, CtlError> {
+    pub(crate) async fn connect(&self, start: StartDaemon) -> Result<Client, CtlError> {
         let may_start = match start {
             StartDaemon::Never => false,
             StartDaemon::IfUsed => self.identity.read()?.is_some(),
             StartDaemon::Always => true,
         };
-        let client = Client::connect(Connect { may_start }).await.map_err(from_client)?;
-        Ok(Link { client: Arc::new(client), is_owner })
+        let connect = Connect::new().name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        Ok(connect.private_daemon(may_start).connect().await?)
     }
 
     /// The operator's connection.
     /// # Errors
-    /// As [`Self::plain`], and for `--owner`.
-    pub(crate) async fn operator(
-        &self,
-        start: StartDaemon,
-        reason: &str,
-    ) -> Result<Link, CtlError> {
-        if self.role == Role::Owner {
-            let what = "this needs the operator's role";
-            return Err(CtlError::usage(what, "leave out --owner"));
-        }
+    /// As [`Self::connect`], and for `--owner`.
+    pub(crate) async fn operator(&self, start: StartDaemon) -> Result<Link, CtlError> {
+        self.check_operator()?;
         let attach = async || {
-            let link = self.connect(start, false).await?;
-            link.call(&OperatorAttachParams { reason: Some(reason.to_owned()) }).await?;
-            Ok(link)
+            let client = self.connect(start).await?;
+            Ok(Link::Operator(Operator::attach(client, Some(&self.reason)).await?))
         };
         self.operator.get_or_try_init(attach).await.cloned()
     }
 
+    /// Whether the operator's role may be taken.
+    /// # Errors
+    /// [`CtlError::Usage`] for `--owner`.
+    pub(crate) fn check_operator(&self) -> Result<(), CtlError> {
+        if self.role == Role::Owner {
+            let what = "this needs the operator's role";
+            return Err(CtlError::usage(what, "leave out --owner"));
+        }
+        Ok(())
+    }
+
     /// The owner's connection; none when this user's session does not exist.
     /// # Errors
-    /// As [`Self::plain`].
+    /// As [`Self::connect`].
     pub(crate) async fn owner(&self, start: StartDaemon) -> Result<Option<Link>, CtlError> {
         let attach = async || {
             let Some(identity) = self.identity.read()? else { return Ok(None) };
-            let link = self.connect(start, true).await?;
-            match attach(&link, &identity).await? {
-                Some(SessionIs::Open | SessionIs::Closed) => Ok(Some(link)),
-                None => Ok(None),
-            }
+            Ok(self.attach(start, &identity.credentials()).await?.map(Link::Owner))
         };
         self.owner.get_or_try_init(attach).await.cloned()
     }
 
-    /// The owner's connection, its session made now if need be: a new one in place of one that
-    /// the daemon lost or that was closed.
+    /// Starts a process in the own session, which is made now if need be: a new one in place of
+    /// one that the daemon lost or that was closed.
     /// # Errors
-    /// As [`Self::plain`], and for `--operator`.
-    pub(crate) async fn make_owner(&self, start: StartDaemon) -> Result<Link, CtlError> {
+    /// As the daemon says, and for `--operator`.
+    pub(crate) async fn start(&self, params: StartParams) -> Result<Process, CtlError> {
+        Ok(self.make_session().await?.start_of(params).start().await?)
+    }
+
+    async fn make_session(&self) -> Result<Session, CtlError> {
         if self.role == Role::Operator {
             let what = "an operator starts nothing";
             return Err(CtlError::usage(what, "leave out --operator"));
         }
+        let start = StartDaemon::Always;
         // The daemon first: the folder that the key goes to is its own.
-        let mut link = self.connect(start, true).await?;
+        drop(self.connect(start).await?);
         let mut identity = self.identity.read_or_make()?;
         for _ in 0..SESSION_TRIES_MAX {
-            match attach(&link, &identity).await? {
-                Some(SessionIs::Open) => return Ok(link),
-                Some(SessionIs::Closed) => {
-                    identity = self.identity.replace(&identity)?;
-                    // The connection is bound to the closed session for good.
-                    link = self.connect(start, true).await?;
+            let credentials = identity.credentials();
+            if let Some(session) = self.attach(start, &credentials).await? {
+                if is_open(&session).await? {
+                    return Ok(session);
                 }
-                None if open(&link, &identity).await? => return Ok(link),
-                // Somebody opened it in between, or it has another key.
-                None => match attach(&link, &identity).await? {
-                    Some(SessionIs::Open) => return Ok(link),
-                    Some(SessionIs::Closed) | None => {
-                        identity = self.identity.replace(&identity)?;
-                        link = self.connect(start, true).await?;
-                    }
-                },
+            } else if let Some(session) = self.open(start, &credentials).await? {
+                return Ok(session);
+            } else if let Some(session) = self.attach(start, &credentials).await? {
+                // Somebody else opened it in between.
+                return Ok(session);
             }
+            // Closed, or under another key: it is of no use any more.
+            identity = self.identity.replace(&identity)?;
         }
         Err(CtlError::Answer("no session could be made".to_owned()))
+    }
+
+    /// Attaches to the own session; none when the daemon does not know it under this key.
+    async fn attach(
+        &self,
+        start: StartDaemon,
+        credentials: &Credentials,
+    ) -> Result<Option<Session>, CtlError> {
+        let client = self.connect(start).await?;
+        match Session::attach(client, credentials.clone()).await {
+            Ok(session) => Ok(Some(session)),
+            Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens the own session; none when its id is in use. One loop holds all of its processes, so
+    /// the loop's limit is the session's, as far as the daemon takes one above its default.
+    async fn open(
+        &self,
+        start: StartDaemon,
+        credentials: &Credentials,
+    ) -> Result<Option<Session>, CtlError> {
+        let client = self.connect(start).await?;
+        let session_max = client.hello().limits.get("running_session_max").copied();
+        let quotas = session_max
+            .map(|max| SessionQuotas { running_loop_max: Some(max), ..SessionQuotas::default() });
+        match Session::open_with(client, open_params(credentials, quotas)).await {
+            Ok(session) => return Ok(Some(session)),
+            Err(error) if error.is(ErrorCode::InvalidArguments) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let client = self.connect(start).await?;
+        match Session::open_with(client, open_params(credentials, None)).await {
+            Ok(session) => Ok(Some(session)),
+            Err(error) if error.is(ErrorCode::InvalidArguments) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Finds a process by its handle or a unique prefix: as its owner, else as operator.
@@ -242,69 +275,54 @@ impl Links {
         let start = StartDaemon::IfUsed;
         if self.role != Role::Operator
             && let Some(link) = self.owner(start).await?
-            && let Some(process_id) = link.find(name).await?
+            && let Some(process) = link.find(name).await?
         {
-            return Ok(Target { link, process_id, is_operator: false });
+            return Ok(Target { process, is_operator: false });
         }
-        if self.role != Role::Owner {
-            let link = self.operator(start, "procctl").await?;
-            if let Some(process_id) = link.find(name).await? {
-                return Ok(Target { link, process_id, is_operator: true });
-            }
+        if self.role != Role::Owner
+            && let Some(process) = self.operator(start).await?.find(name).await?
+        {
+            return Ok(Target { process, is_operator: true });
         }
         Err(CtlError::NoSuchProcess(name.to_owned()))
     }
 }
 
-/// What an attach found.
-enum SessionIs {
-    Open,
-    /// Closed or closing: it can be read, not started in.
-    Closed,
+async fn is_open(session: &Session) -> Result<bool, CtlError> {
+    let own = session.status().await?.session;
+    // A daemon that does not tell refuses the start itself, should the session be closed.
+    Ok(own.is_none_or(|own| own.state == Open::Known(SessionState::Open)))
 }
 
-/// Attaches to the own session; none when the daemon does not know it under this key.
-async fn attach(link: &Link, identity: &Identity) -> Result<Option<SessionIs>, CtlError> {
-    let params = SessionAttachParams {
-        session_id: identity.session_id,
-        loop_id: identity.loop_id,
-        session_key: identity.session_key.clone(),
-    };
-    match link.call(&params).await {
-        Ok(attached) if attached.state == Open::Known(SessionState::Open) => {
-            Ok(Some(SessionIs::Open))
-        }
-        Ok(_) => Ok(Some(SessionIs::Closed)),
-        Err(error) if is_refusal(&error, ErrorCode::NotFound) => Ok(None),
-        Err(error) => Err(error),
+fn open_params(credentials: &Credentials, quotas: Option<SessionQuotas>) -> SessionOpenParams {
+    SessionOpenParams {
+        session_id: Some(credentials.session_id),
+        loop_id: Some(credentials.loop_id),
+        session_key: Some(credentials.session_key.clone()),
+        label: Some("procctl".to_owned()),
+        quotas,
+        ..SessionOpenParams::default()
     }
 }
 
-/// Opens the own session; false when its id is in use.
-async fn open(link: &Link, identity: &Identity) -> Result<bool, CtlError> {
-    // One loop holds all of the session's processes, so its limit is the session's. A daemon that
-    // does not take a loop's limit above its default gets no wish at all.
-    let session_max = link.client.hello().limits.get("running_session_max").copied();
-    let quotas = session_max
-        .map(|max| SessionQuotas { running_loop_max: Some(max), ..SessionQuotas::default() });
-    for quotas in [quotas, None] {
-        let params = SessionOpenParams {
-            session_id: Some(identity.session_id),
-            loop_id: Some(identity.loop_id),
-            session_key: Some(identity.session_key.clone()),
-            label: Some("procctl".to_owned()),
-            quotas,
-            ..SessionOpenParams::default()
-        };
-        match link.call(&params).await {
-            Ok(_) => return Ok(true),
-            Err(error) if is_refusal(&error, ErrorCode::InvalidArguments) => {}
-            Err(error) => return Err(error),
+impl From<ClientError> for CtlError {
+    fn from(error: ClientError) -> Self {
+        let what = error.to_string();
+        match error {
+            ClientError::Refused(body) => Self::refused(*body),
+            ClientError::NoDaemon { .. } => {
+                Self::NoDaemon { what, advice: "`procctl start` or `procctl run` starts one" }
+            }
+            ClientError::Launch { .. } => {
+                Self::NoDaemon { what, advice: "start `procd` by hand to see what it says" }
+            }
+            ClientError::Disconnected { .. } => Self::NoDaemon {
+                what,
+                advice: "`procctl ps` starts it anew and shows what is on record",
+            },
+            ClientError::Place(_) => Self::Place(what),
+            ClientError::Nonsense { .. } => Self::Answer(what),
+            ClientError::Unsendable { .. } => Self::usage(what, "ask for less in one call"),
         }
     }
-    Ok(false)
-}
-
-fn from_client(error: ClientError) -> CtlError {
-    CtlError::Answer(error.to_string())
 }

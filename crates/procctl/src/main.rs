@@ -67,7 +67,8 @@ async fn dispatch(arguments: &Arguments) -> Result<u8, CtlError> {
         let what = "no state folder: neither PROCD_STATE_DIR, XDG_STATE_HOME nor HOME is set";
         return Err(CtlError::usage(what, "set one of them"));
     };
-    let links = Links::new(arguments.global.role(), IdentityStore::new(folder));
+    let verb = arguments.command.verb();
+    let links = Links::new(arguments.global.role(), verb, IdentityStore::new(folder));
     match &arguments.command {
         Command::Run(run) => commands::run::run(&links, run).await,
         Command::Start(start) => commands::start::start(&links, start, format).await,

@@ -10,9 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use procd_client::Credentials;
 use procd_protocol::{LoopId, SessionId, SessionKey};
-use rand::TryRng;
-use rand::rngs::SysRng;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -28,12 +27,20 @@ const LOCK_FILE: &str = "procctl.session.lock";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
     format: u32,
-    /// The session.
-    pub(crate) session_id: SessionId,
-    /// The loop.
-    pub(crate) loop_id: LoopId,
-    /// The authority over the session.
-    pub(crate) session_key: SessionKey,
+    session_id: SessionId,
+    loop_id: LoopId,
+    session_key: SessionKey,
+}
+
+impl Identity {
+    /// What it takes to attach.
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials {
+            session_id: self.session_id,
+            loop_id: self.loop_id,
+            session_key: self.session_key.clone(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Identity {
@@ -121,12 +128,8 @@ impl IdentityStore {
 
     /// Writes a fresh identity whole, under a name nobody else uses.
     fn write_new(&self) -> Result<(Identity, PathBuf), CtlError> {
-        let identity = Identity {
-            format: FORMAT,
-            session_id: SessionId::new(Uuid::new_v4()).ok_or_else(nil)?,
-            loop_id: LoopId::new(Uuid::new_v4()).ok_or_else(nil)?,
-            session_key: SessionKey::from_bytes(random_key()?),
-        };
+        let Credentials { session_id, loop_id, session_key } = Credentials::random()?;
+        let identity = Identity { format: FORMAT, session_id, loop_id, session_key };
         let path = self.folder.join(format!("{FILE}.{}", Uuid::new_v4()));
         let text = serde_json::to_string(&identity).map_err(|error| broken(&path, &error))?;
         let write = || -> io::Result<()> {
@@ -137,20 +140,6 @@ impl IdentityStore {
         write().map_err(failed("write", &path))?;
         Ok((identity, path))
     }
-}
-
-/// 32 bytes of the system's random source.
-fn random_key() -> Result<[u8; 32], CtlError> {
-    let mut bytes = [0; 32];
-    SysRng.try_fill_bytes(&mut bytes).map_err(|error| CtlError::Io {
-        what: "cannot make a session key".to_owned(),
-        source: io::Error::other(error),
-    })?;
-    Ok(bytes)
-}
-
-fn nil() -> CtlError {
-    CtlError::Answer("the system's random source gives zeros only".to_owned())
 }
 
 fn private_file() -> OpenOptions {

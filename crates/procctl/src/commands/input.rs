@@ -3,14 +3,15 @@
 use std::io::Read;
 use std::time::Duration;
 
-use procd_protocol::v1::InputParams;
-use procd_protocol::{Base64Bytes, ErrorCode, Open, ProcessId};
+use procd_client::{ClientError, Process};
+use procd_protocol::ErrorCode;
+use procd_protocol::v1::InputResult;
 use tokio::sync::mpsc;
 
 use crate::arguments::Input;
 use crate::exit::CtlError;
 use crate::handle::unmark;
-use crate::link::{Link, Links};
+use crate::link::Links;
 use crate::print::{self, Format};
 
 /// Bytes of one call: a quarter of the queue of a process.
@@ -26,7 +27,7 @@ const FULL_WAIT_MAX: Duration = Duration::from_millis(50);
 /// [`CtlError`], as the daemon says; of a text that was refused nothing is delivered.
 pub(crate) async fn input(links: &Links, input: &Input, format: Format) -> Result<u8, CtlError> {
     let target = links.find(&input.id).await?;
-    let pipe = Pipe { link: target.link, process_id: target.process_id };
+    let pipe = Pipe(target.process);
     let mut accepted = 0;
     match &input.text {
         Some(text) => {
@@ -86,10 +87,7 @@ pub(crate) fn read_stdin() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
 
 /// The stdin of a process.
 #[derive(Debug, Clone)]
-pub(crate) struct Pipe {
-    pub(crate) link: Link,
-    pub(crate) process_id: ProcessId,
-}
+pub(crate) struct Pipe(pub(crate) Process);
 
 impl Pipe {
     /// Sends bytes, as many calls as they need, waiting as long as the process does not read. The
@@ -98,12 +96,7 @@ impl Pipe {
     /// [`CtlError`], as the daemon says.
     pub(crate) async fn send(&self, bytes: Vec<u8>) -> Result<(), CtlError> {
         for part in bytes.chunks(CALL_BYTES_MAX) {
-            let params = InputParams {
-                process_id: self.process_id,
-                data_base64: Some(Base64Bytes(part.to_vec())),
-                ..nothing(self.process_id)
-            };
-            self.until_taken(&params).await?;
+            until_taken(async || self.0.write(part).await).await?;
         }
         Ok(())
     }
@@ -112,42 +105,23 @@ impl Pipe {
     /// # Errors
     /// As [`Self::send`].
     pub(crate) async fn send_end(&self) -> Result<(), CtlError> {
-        self.until_taken(&InputParams { eof: Some(true), ..nothing(self.process_id) }).await
-    }
-
-    /// A full queue tells nobody when it has room again, so it is asked again, ever more rarely.
-    async fn until_taken(&self, params: &InputParams) -> Result<(), CtlError> {
-        let mut pause = FULL_WAIT_FIRST;
-        loop {
-            match self.link.call(params).await {
-                Ok(_) => return Ok(()),
-                Err(CtlError::Refused {
-                    code: Open::Known(ErrorCode::InputBackpressure), ..
-                }) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(FULL_WAIT_MAX);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        until_taken(async || self.0.eof().await).await
     }
 }
 
-/// Input that does nothing yet.
-const fn nothing(process_id: ProcessId) -> InputParams {
-    InputParams {
-        process_id,
-        data: None,
-        data_base64: None,
-        keys: None,
-        eof: None,
-        rows: None,
-        cols: None,
-        flush_ms: None,
-        yield_time_ms: None,
-        cursor: None,
-        limit_bytes: None,
-        encoding: None,
-        fold: None,
+/// A full queue tells nobody when it has room again, so it is asked again, ever more rarely.
+async fn until_taken(
+    call: impl AsyncFn() -> Result<InputResult, ClientError>,
+) -> Result<(), CtlError> {
+    let mut pause = FULL_WAIT_FIRST;
+    loop {
+        match call().await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is(ErrorCode::InputBackpressure) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(FULL_WAIT_MAX);
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }

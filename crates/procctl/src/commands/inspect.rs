@@ -1,7 +1,5 @@
 //! `procctl inspect`: the record of a process, always as JSON.
 
-use procd_protocol::v1::InspectParams;
-
 use crate::arguments::Inspect;
 use crate::exit::CtlError;
 use crate::link::Links;
@@ -16,7 +14,7 @@ pub(crate) async fn inspect(
     format: Format,
 ) -> Result<u8, CtlError> {
     let target = links.find(&inspect.id).await?;
-    let shown = target.link.call(&InspectParams { process_id: target.process_id }).await?;
+    let shown = target.process.inspect().await?;
     print::document(format, &shown)?;
     Ok(0)
 }

@@ -3,9 +3,7 @@
 //! On a terminal it is safe text, so that nothing in it acts on the terminal; elsewhere the exact
 //! bytes.
 
-use procd_protocol::v1::{
-    Cursors, Encoding, Entry, OutputParams, Page, StreamFilter, Wait, WaitWord,
-};
+use procd_protocol::v1::{Cursors, Encoding, OutputParams, Page, StreamFilter, Wait, WaitWord};
 
 use super::launch::decode;
 use crate::arguments::{Logs, StreamChoice};
@@ -81,25 +79,14 @@ impl Reader<'_> {
             StreamChoice::Stderr => StreamFilter::Stderr,
         };
         let params = OutputParams {
-            process_id: Some(self.target.process_id),
             limit_bytes: Some(PAGE_BYTES_MAX),
             encoding: Some(self.encoding),
             stream: Some(stream),
-            reason: self.target.is_operator.then(|| self.logs.reason.clone()),
+            // Absent, an operator's is `procctl logs`, as given when it attached.
+            reason: self.logs.reason.clone().filter(|_| self.target.is_operator),
             ..params
         };
-        single(self.target.link.call(&params).await?.results)
-    }
-}
-
-/// The page of a call for one process.
-/// # Errors
-/// [`CtlError`] for an entry that says why there is none.
-pub(crate) fn single(results: Vec<Entry>) -> Result<Page, CtlError> {
-    match results.into_iter().next() {
-        Some(Entry::Page(page)) => Ok(*page),
-        Some(Entry::Failed { error, .. }) => Err(CtlError::refused(error.code, &error.message)),
-        None => Err(CtlError::Answer("the daemon answered nothing".to_owned())),
+        Ok(self.target.process.output(params).await?)
     }
 }
 

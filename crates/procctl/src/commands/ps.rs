@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use procd_protocol::v1::{InspectParams, Leader, ProcessState, Record};
+use procd_client::ClientError;
+use procd_protocol::v1::{Leader, ProcessState, Record};
 use procd_protocol::words::Word;
 use procd_protocol::{Open, ProcessId};
 use tokio::task::JoinSet;
@@ -32,7 +33,7 @@ pub(crate) async fn ps(links: &Links, ps: &Ps, format: Format) -> Result<u8, Ctl
     check(&ps.filter)?;
     let wants_all = ps.all || links.role() == Role::Operator;
     let link = if wants_all {
-        Some(links.operator(StartDaemon::IfUsed, "procctl ps").await?)
+        Some(links.operator(StartDaemon::IfUsed).await?)
     } else {
         links.owner(StartDaemon::IfUsed).await?
     };
@@ -103,8 +104,8 @@ async fn tree_sizes(link: &Link, records: &[Record]) -> Result<HashMap<ProcessId
         while looks.len() < LOOKS_AT_ONCE_MAX
             && let Some(record) = running.next()
         {
-            let (link, process_id) = (link.clone(), record.process_id);
-            looks.spawn(async move { link.call(&InspectParams { process_id }).await });
+            let process = link.process(record.process_id);
+            looks.spawn(async move { process.inspect().await });
         }
         match looks.join_next().await {
             None => return Ok(sizes),
@@ -112,8 +113,8 @@ async fn tree_sizes(link: &Link, records: &[Record]) -> Result<HashMap<ProcessId
                 sizes.insert(seen.record.process_id, seen.live_descendants.saturating_add(1));
             }
             // Ended or removed since it was listed: no tree to count.
-            Some(Ok(Ok(_) | Err(CtlError::Refused { .. }))) => {}
-            Some(Ok(Err(error))) => return Err(error),
+            Some(Ok(Ok(_) | Err(ClientError::Refused(_)))) => {}
+            Some(Ok(Err(error))) => return Err(error.into()),
             Some(Err(error)) => return Err(CtlError::Answer(format!("a look broke off: {error}"))),
         }
     }

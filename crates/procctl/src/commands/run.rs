@@ -6,7 +6,7 @@
 mod follow;
 mod signals;
 
-use procd_protocol::ProcessId;
+use procd_client::Process;
 use procd_protocol::v1::{Leader, Page, ProcessState, Reason, Stdin, StopMode};
 use procd_protocol::{ErrorCode, Open};
 
@@ -15,10 +15,9 @@ use self::signals::{Signals, stop};
 use super::exit_code;
 use super::input::{Pipe, cannot_read_stdin, read_stdin};
 use super::launch::{self, tell_left_out};
-use super::wait::end_of;
 use crate::arguments::Run;
 use crate::exit::CtlError;
-use crate::link::{Link, Links, StartDaemon};
+use crate::link::Links;
 use crate::print;
 
 /// Runs it and returns the command's code.
@@ -29,31 +28,25 @@ pub(crate) async fn run(links: &Links, run: &Run) -> Result<u8, CtlError> {
     let signals = Signals::install()?;
     let stdin = if run.interactive { Stdin::Pipe } else { Stdin::Null };
     let request = launch::request(&run.launch, stdin)?;
-    let link = links.make_owner(StartDaemon::Always).await?;
-    let process_id = link.call(&request.params).await?.page.process_id;
+    let process = links.start(request.params).await?;
     if run.verbose {
         tell_left_out(&request.left_out);
-        print::message(&format!("running as {process_id}"));
+        print::message(&format!("running as {}", process.id()));
     }
-    let last = supervise(&link, process_id, signals, run).await?;
+    let last = supervise(&process, signals, run).await?;
     tell_end(&last);
     Ok(exit_code(last.state.as_str(), last.exit_code, last.leader.as_ref()))
 }
 
-async fn supervise(
-    link: &Link,
-    process_id: ProcessId,
-    signals: Signals,
-    run: &Run,
-) -> Result<Page, CtlError> {
-    let passing = tokio::spawn(signals.pass_on(link.clone(), process_id));
-    let pumping = run.interactive.then(|| tokio::spawn(pump(link.clone(), process_id)));
+async fn supervise(process: &Process, signals: Signals, run: &Run) -> Result<Page, CtlError> {
+    let passing = tokio::spawn(signals.pass_on(process.clone()));
+    let pumping = run.interactive.then(|| tokio::spawn(pump(process.clone())));
     let expects_tags = !run.launch.merge_streams;
-    let mut followed = follow(link, process_id, 0, expects_tags).await;
+    let mut followed = follow(process, expects_tags).await;
     if let Err(CtlError::StdoutClosed) = followed {
         // The reader has seen enough. A command alone would be ended by SIGPIPE now.
-        stop(link, process_id, StopMode::Terminate).await?;
-        followed = end_of(link, process_id).await;
+        stop(process, StopMode::Terminate).await?;
+        followed = process.wait().await.map_err(CtlError::from);
     }
     passing.abort();
     if let Some(pumping) = pumping {
@@ -64,8 +57,8 @@ async fn supervise(
 
 /// Passes stdin on, as fast as the command reads it, and its end. A command that does not read
 /// any more, or has ended, ends that quietly, as a broken pipe would.
-async fn pump(link: Link, process_id: ProcessId) {
-    let pipe = Pipe { link, process_id };
+async fn pump(process: Process) {
+    let pipe = Pipe(process);
     let mut reads = read_stdin();
     let result = async {
         while let Some(read) = reads.recv().await {

@@ -1,6 +1,6 @@
 //! `procctl shutdown`: ends the daemon and every process it supervises.
 
-use procd_protocol::v1::ShutdownParams;
+use procd_protocol::v1::{OperatorAttachParams, ShutdownParams};
 
 use super::launch::milliseconds;
 use crate::arguments::Shutdown;
@@ -11,8 +11,11 @@ use crate::link::{Links, StartDaemon};
 /// # Errors
 /// [`CtlError`], as the daemon says.
 pub(crate) async fn shutdown(links: &Links, shutdown: &Shutdown) -> Result<u8, CtlError> {
-    let link = links.operator(StartDaemon::Never, "procctl shutdown").await?;
-    link.call(&ShutdownParams { grace_ms: shutdown.grace.map(milliseconds) }).await?;
-    link.closed().await;
+    links.check_operator()?;
+    let client = links.connect(StartDaemon::Never).await?;
+    let reason = Some("procctl shutdown".to_owned());
+    client.call(&OperatorAttachParams { reason }).await?;
+    client.call(&ShutdownParams { grace_ms: shutdown.grace.map(milliseconds) }).await?;
+    client.closed().await;
     Ok(0)
 }

@@ -5,7 +5,7 @@ use procd_protocol::v1::Stdin;
 use super::launch::{self, tell_left_out};
 use crate::arguments::{self, Start};
 use crate::exit::CtlError;
-use crate::link::{Links, StartDaemon};
+use crate::link::Links;
 use crate::print::{self, Format};
 
 /// Starts it.
@@ -20,11 +20,10 @@ pub(crate) async fn start(links: &Links, start: &Start, format: Format) -> Resul
     if start.verbose {
         tell_left_out(&request.left_out);
     }
-    let link = links.make_owner(StartDaemon::Always).await?;
-    let started = link.call(&request.params).await?;
+    let process = links.start(request.params).await?;
     match format {
-        Format::Table => print::data(format!("{}\n", started.page.process_id).as_bytes())?,
-        Format::Json | Format::Jsonl => print::document(format, &started)?,
+        Format::Table => print::data(format!("{}\n", process.id()).as_bytes())?,
+        Format::Json | Format::Jsonl => print::document(format, &process.reply())?,
     }
     Ok(0)
 }

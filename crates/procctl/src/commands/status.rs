@@ -1,6 +1,7 @@
 //! `procctl status`: the state of the daemon.
 
-use procd_protocol::v1::{StatusParams, StatusResult, Totals};
+use procd_client::places;
+use procd_protocol::v1::{StatusResult, Totals};
 
 use crate::arguments::Role;
 use crate::exit::CtlError;
@@ -12,18 +13,18 @@ use crate::render::{pairs, span};
 /// # Errors
 /// [`CtlError::NoDaemon`] when none runs.
 pub(crate) async fn status(links: &Links, format: Format) -> Result<u8, CtlError> {
-    let link = match links.role() {
-        Role::Owner => match links.owner(StartDaemon::Never).await? {
-            Some(link) => link,
-            None => links.plain(StartDaemon::Never).await?,
+    let start = StartDaemon::Never;
+    let status = match links.role() {
+        Role::Owner => match links.owner(start).await? {
+            Some(link) => link.status().await?,
+            // Without a session there is what the daemon tells everybody.
+            None => links.connect(start).await?.status().await?,
         },
-        Role::Either | Role::Operator => {
-            links.operator(StartDaemon::Never, "procctl status").await?
-        }
+        Role::Either | Role::Operator => links.operator(start).await?.status().await?,
     };
-    let status = link.call(&StatusParams::default()).await?;
+    let socket = places::socket().map(|path| path.display().to_string()).unwrap_or_default();
     match format {
-        Format::Table => print::data(text(&status, "-").as_bytes())?,
+        Format::Table => print::data(text(&status, &socket).as_bytes())?,
         Format::Json | Format::Jsonl => print::document(format, &status)?,
     }
     Ok(0)

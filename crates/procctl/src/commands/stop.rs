@@ -1,10 +1,9 @@
 //! `procctl stop`: stops processes, all at once, and shows what became of each. A process that had
 //! ended already is a success: it does not run.
 
-use procd_protocol::v1::{StopMode, StopParams, StopResult};
+use procd_protocol::v1::{StopMode, StopResult};
 
 use super::exit_text;
-use super::launch::milliseconds;
 use crate::arguments::{Mode, Stop};
 use crate::exit::CtlError;
 use crate::link::Links;
@@ -21,12 +20,8 @@ pub(crate) async fn stop(links: &Links, stop: &Stop, format: Format) -> Result<u
         targets.push(links.find(id).await?);
     }
     for (index, target) in targets.into_iter().enumerate() {
-        let params = StopParams {
-            process_id: target.process_id,
-            mode: mode(stop.mode),
-            grace_ms: stop.grace.map(milliseconds),
-        };
-        calls.spawn(async move { (index, target.link.call(&params).await) });
+        let (mode, grace) = (mode(stop.mode), stop.grace);
+        calls.spawn(async move { (index, target.process.stop_with(mode, grace).await) });
     }
     let mut outcomes = Vec::new();
     while let Some(joined) = calls.join_next().await {
@@ -34,7 +29,10 @@ pub(crate) async fn stop(links: &Links, stop: &Stop, format: Format) -> Result<u
         outcomes.push(joined?);
     }
     outcomes.sort_unstable_by_key(|(index, _)| *index);
-    report(outcomes.into_iter().map(|(_, outcome)| outcome).collect(), format)
+    report(
+        outcomes.into_iter().map(|(_, outcome)| outcome.map_err(CtlError::from)).collect(),
+        format,
+    )
 }
 
 const fn mode(mode: Mode) -> StopMode {

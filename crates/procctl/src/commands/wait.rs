@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use procd_protocol::v1::{Entry, OutputParams, Page, Wait as WaitFor, WaitWord, WokeBy};
-use procd_protocol::{ErrorCode, Open, ProcessId};
+use procd_protocol::v1::Page;
 use tokio::task::JoinSet;
 
 use super::launch::milliseconds;
 use super::{exit_code, exit_text};
 use crate::arguments::Wait;
 use crate::exit::{Code, CtlError};
-use crate::link::{Link, Links, Target};
+use crate::link::{Links, Target};
 use crate::print::{self, Format};
 use crate::render::{Cell, Table, span};
 
@@ -58,7 +57,7 @@ async fn within(
 async fn wait_all(targets: Vec<Target>) -> Result<Vec<Page>, CtlError> {
     let mut ended = Vec::new();
     for target in targets {
-        ended.push(end_of(&target.link, target.process_id).await?);
+        ended.push(target.process.wait().await?);
     }
     Ok(ended)
 }
@@ -66,49 +65,12 @@ async fn wait_all(targets: Vec<Target>) -> Result<Vec<Page>, CtlError> {
 async fn wait_any(targets: Vec<Target>) -> Result<Vec<Page>, CtlError> {
     let mut waits = JoinSet::new();
     for target in targets {
-        waits.spawn(async move { end_of(&target.link, target.process_id).await });
+        waits.spawn(async move { target.process.wait().await });
     }
     match waits.join_next().await {
         Some(Ok(ended)) => Ok(vec![ended?]),
         Some(Err(error)) => Err(CtlError::Answer(format!("a wait broke off: {error}"))),
         None => Ok(Vec::new()),
-    }
-}
-
-/// The entry of a process once it has ended.
-/// # Errors
-/// [`CtlError`], as the daemon says.
-pub(crate) async fn end_of(link: &Link, process_id: ProcessId) -> Result<Page, CtlError> {
-    let params = OutputParams {
-        process_id: Some(process_id),
-        limit_bytes: Some(1),
-        wait: Some(WaitFor::Simple(WaitWord::Exit)),
-        ..OutputParams::default()
-    };
-    loop {
-        let answer = link.call(&params).await?;
-        match answer.results.into_iter().next() {
-            Some(Entry::Page(page)) if is_terminal(&page) => return Ok(*page),
-            Some(Entry::Page(_)) if answer.woke_by == Open::Known(WokeBy::Shutdown) => {
-                let message = "the daemon shuts down";
-                let code = Open::Known(ErrorCode::SupervisorShuttingDown);
-                return Err(CtlError::refused(code, message));
-            }
-            Some(Entry::Page(_)) => {}
-            Some(Entry::Failed { error, .. }) => {
-                return Err(CtlError::refused(error.code, &error.message));
-            }
-            None => return Err(CtlError::Answer("the daemon answered nothing".to_owned())),
-        }
-    }
-}
-
-/// Whether nothing can follow. A state of a later version counts as an end when it says so by a
-/// reason.
-pub(crate) fn is_terminal(page: &Page) -> bool {
-    match &page.state {
-        Open::Known(state) => state.is_terminal(),
-        Open::Unknown(_) => page.reason.is_some(),
     }
 }
 

@@ -3,60 +3,42 @@
 //! The next page is asked for while the last one is written. Nothing polls: a read waits in the
 //! daemon for a byte or the end. Output that outran the spool's ceiling is a gap, told on stderr.
 
+use procd_client::Process;
 use procd_protocol::Open;
-use procd_protocol::ProcessId;
-use procd_protocol::v1::{ChunkSource, Encoding, OutputParams, Page, Wait, WaitWord};
+use procd_protocol::Open;
+use procd_protocol::v1::{ChunkSource, Page};
 
 use crate::commands::launch::decode;
-use crate::commands::logs::{cursor, single, tell_gap};
+use crate::commands::logs::tell_gap;
 use crate::exit::CtlError;
-use crate::link::Link;
 use crate::print;
 use crate::split::{Stream, Tag, split};
 
 /// Bytes asked for at once: what one entry may hold.
 const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Follows from cursor `from` to the end and returns the last page, which tells the end.
+/// Follows from the first byte to the end and returns the last page, which tells the end.
 /// - `expects_tags`: whether bytes without a tag are worth a word.
 /// # Errors
 /// [`CtlError::StdoutClosed`] when nobody reads any more, else as the daemon says.
-pub(super) async fn follow(
-    link: &Link,
-    process_id: ProcessId,
-    from: u64,
-    expects_tags: bool,
-) -> Result<Page, CtlError> {
-    let mut page = read(link, process_id, from).await?;
+pub(super) async fn follow(process: &Process, expects_tags: bool) -> Result<Page, CtlError> {
+    let mut pages = process.follow().base64().tags().limit_bytes(PAGE_BYTES_MAX);
     let mut tells_mixed = expects_tags;
-    loop {
+    let mut last = None;
+    let mut next = pages.next().await?;
+    while let Some(page) = next {
         tell_gap(&page);
         if tells_mixed && page.mixed {
             print::message("of some output the stream is not known any more; it goes to stdout");
             tells_mixed = false;
         }
-        if page.eof {
-            write(&page).await?;
-            return Ok(page);
-        }
         // Both at once; the first failure ends both.
-        let next = read(link, process_id, page.next_cursor);
-        let ((), next) = tokio::try_join!(write(&page), next)?;
-        page = next;
+        let reading = async { pages.next().await.map_err(CtlError::from) };
+        let ((), read) = tokio::try_join!(write(&page), reading)?;
+        next = read;
+        last = Some(page);
     }
-}
-
-async fn read(link: &Link, process_id: ProcessId, from: u64) -> Result<Page, CtlError> {
-    let params = OutputParams {
-        process_id: Some(process_id),
-        cursor: Some(cursor(from)?),
-        limit_bytes: Some(PAGE_BYTES_MAX),
-        encoding: Some(Encoding::Base64),
-        tags: Some(true),
-        wait: Some(Wait::Simple(WaitWord::Any)),
-        ..OutputParams::default()
-    };
-    single(link.call(&params).await?.results)
+    last.ok_or_else(|| CtlError::Answer("the daemon told no end of the process".to_owned()))
 }
 
 /// Writes a page on a thread that may wait for the reader of stdout; nothing else waits with it.

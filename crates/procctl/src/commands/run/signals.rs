@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use procd_protocol::v1::{StopMode, StopParams};
-use procd_protocol::{ErrorCode, Open, ProcessId};
+use procd_client::Process;
+use procd_protocol::ErrorCode;
+use procd_protocol::v1::StopMode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::exit::CtlError;
-use crate::link::Link;
 use crate::print;
 
 /// Two interrupts within this time mean terminate.
@@ -46,7 +46,7 @@ impl Signals {
 
     /// Turns each signal into a stop of the process; goes on until it is dropped. A stop waits
     /// for its answer beside the others, so that a stronger one overtakes it.
-    pub(super) async fn pass_on(mut self, link: Link, process_id: ProcessId) {
+    pub(super) async fn pass_on(mut self, process: Process) {
         let mut presses = Presses::default();
         loop {
             let mode = tokio::select! {
@@ -54,9 +54,9 @@ impl Signals {
                 () = next(&mut self.terminate) => StopMode::Terminate,
                 () = next(&mut self.hang_up) => StopMode::Terminate,
             };
-            let link = link.clone();
+            let process = process.clone();
             tokio::spawn(async move {
-                if let Err(error) = stop(&link, process_id, mode).await {
+                if let Err(error) = stop(&process, mode).await {
                     print::message(&error.to_string());
                 }
             });
@@ -81,15 +81,11 @@ async fn next(signal: &mut Option<Signal>) {
 /// follower tells.
 /// # Errors
 /// [`CtlError`], as the daemon says.
-pub(super) async fn stop(
-    link: &Link,
-    process_id: ProcessId,
-    mode: StopMode,
-) -> Result<(), CtlError> {
-    match link.call(&StopParams { process_id, mode, grace_ms: None }).await {
-        Ok(_) | Err(CtlError::NoDaemon { .. }) => Ok(()),
-        Err(CtlError::Refused { code: Open::Known(ErrorCode::NotFound), .. }) => Ok(()),
-        Err(error) => Err(error),
+pub(super) async fn stop(process: &Process, mode: StopMode) -> Result<(), CtlError> {
+    match process.stop_with(mode, None).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(ErrorCode::NotFound) || error.is_disconnected() => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
