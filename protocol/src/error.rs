@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ProcessId;
-use crate::words::{Open, Word, words};
+use crate::words::{Open, words};
 
 words! {
     /// Why a request was refused. Stable: a code is added, never renamed.
@@ -216,20 +216,16 @@ impl From<crate::FieldError> for ErrorBody {
     }
 }
 
-/// Every code, for tables and tests.
-#[must_use]
-pub const fn all_codes() -> &'static [ErrorCode] {
-    <ErrorCode as Word>::ALL
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Word;
 
     #[test]
     fn there_are_23_codes_of_supervision_and_8_of_the_daemon() {
-        assert_eq!(all_codes().len(), 31);
-        let texts: std::collections::BTreeSet<_> = all_codes().iter().map(|c| c.as_str()).collect();
+        assert_eq!(ErrorCode::ALL.len(), 31);
+        let texts: std::collections::BTreeSet<_> =
+            ErrorCode::ALL.iter().map(|c| c.as_str()).collect();
         assert_eq!(texts.len(), 31);
     }
 

@@ -21,4 +21,4 @@ pub mod words;
 pub use error::{Details, ErrorBody, ErrorCode};
 pub use field::{FieldError, FieldFault};
 pub use ids::{Base64Bytes, LoopId, OriginId, ProcessId, RequestId, SessionId, SessionKey};
-pub use words::Open;
+pub use words::{Open, Word};

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::ErrorCode;
 use crate::ids::ProcessId;
 use crate::words::{Open, words};
 
@@ -210,9 +209,6 @@ pub struct StopResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<crate::error::EntryError>,
 }
-
-/// The code of an error, known or not.
-pub type Code = Open<ErrorCode>;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
 pub(crate) const fn is_false(value: &bool) -> bool {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Free, Server, Tier, Totals};
 use super::{Method, Params};
-use crate::field::{FieldError, count, duration, items, params, text};
+use crate::field::{FieldError, duration, items, params, text};
 use crate::ids::{ProcessId, RequestId, SessionId};
 use crate::limits::{FEATURES_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX, VERSIONS_MAX};
 use crate::words::Open;
@@ -255,10 +255,4 @@ params! {
         #[serde(rename = "for")]
         request: RequestId,
     } optional {}
-}
-
-/// How many items `list` has, as the wire counts.
-#[must_use]
-pub fn length_of<T>(list: &[T]) -> u64 {
-    count(list.len())
 }

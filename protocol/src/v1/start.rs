@@ -1,6 +1,6 @@
 //! process/start.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -422,6 +422,3 @@ pub struct Excerpt {
     /// Behind its last raw byte.
     pub end_cursor: u64,
 }
-
-/// What was asked of a limit and what became of it, by name of the limit.
-pub type LimitOutcomes = BTreeMap<String, super::process::LimitOutcome>;
