@@ -214,12 +214,17 @@ impl Output {
         Ok(RawPage { asked: from, ..page })
     }
 
-    /// The tags from `from` to `to`, without a break, clipped to both. Mixed where nobody knows.
+    /// The tags from `from` to `to`, without a break, at most `max` of them: the last one's end
+    /// says how far they reach. Mixed where nobody knows.
     /// # Errors
     /// As [`Self::read`].
-    pub async fn tags(&self, from: u64, to: u64) -> Result<Vec<Tag>, StoreError> {
-        let reader = self.shared.reader()?.clone();
-        blocking(move || reader.tags(from, to)).await?
+    pub async fn tags(&self, from: u64, to: u64, max: usize) -> Result<Vec<Tag>, StoreError> {
+        let reader = self.shared.reader()?;
+        if let Some(tags) = reader.tags_in_memory(from, to, max) {
+            return Ok(tags);
+        }
+        let reader = reader.clone();
+        blocking(move || reader.tags(from, to, max)).await
     }
 
     /// Seals a complete output: syncs it, makes it read-only, hashes what is retained. Once.
