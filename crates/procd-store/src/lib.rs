@@ -5,5 +5,12 @@
 //! (std, rustix). It reads no clock: times come from the caller.
 #![forbid(unsafe_code)]
 
+pub mod budget;
+pub mod error;
+pub mod manifest;
 pub mod record;
+pub mod spool;
 mod text;
+pub mod window;
+
+pub use error::StoreError;

@@ -1,0 +1,3 @@
+//! The manifest's file.
+
+pub mod rules;
