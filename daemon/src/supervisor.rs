@@ -8,6 +8,6 @@ pub mod runner;
 pub mod view;
 
 pub use api::{
-    Attached, Caller, ListFilter, ListPage, Opened, SessionQuotas, SessionRules, SessionState,
-    Started, Status, StopAllOutcome, StopOutcome, Supervisor,
+    Attached, Attachment, Caller, ListFilter, ListPage, Opened, SessionQuotas, SessionRules,
+    SessionState, Started, Status, StopAllOutcome, StopOutcome, Supervisor,
 };
