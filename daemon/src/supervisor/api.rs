@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use procd_core::quota::Free;
 use procd_core::{Handle, LoopId, Owner, ProcessState, SessionId, StopMode};
-use procd_store::record::Record;
 use tokio::sync::{mpsc, oneshot};
 
 use super::refusal::Refusal;
@@ -416,10 +415,4 @@ impl Supervisor {
     pub async fn hasten_shutdown(&self) {
         drop(self.commands.send(Command::HastenShutdown).await);
     }
-}
-
-/// The record of a view as it is now: what lists and inspections show.
-#[must_use]
-pub fn record_now(view: &ProcessView) -> Arc<Record> {
-    view.now().record
 }
