@@ -1,1 +1,48 @@
-fn main() {}
+//! Development commands of the workspace: `cargo xtask test` and `cargo xtask ci`.
+#![forbid(unsafe_code)]
+
+mod command;
+mod gate;
+mod summary;
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Development commands of procd")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Builds the binaries, then runs every test of the workspace against them.
+    Test {
+        /// Passed on to `cargo test`, such as `-p procd-tests stop::`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        filter: Vec<String>,
+    },
+    /// The gate: format, lints, then `test`.
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Test { filter } => gate::test(&filter),
+        Task::Ci => gate::ci(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            say(&format!("xtask: {message}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line for whoever runs the task; nobody to read it is no failure.
+fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}

@@ -1,0 +1,63 @@
+//! Starts cargo, in the root of the workspace.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use crate::say;
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// A cargo command that is yet to run.
+#[expect(clippy::disallowed_methods, reason = "a development command that runs cargo")]
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(option_env!("CARGO").unwrap_or("cargo"));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs to the end.
+/// # Errors
+/// A sentence when it could not be started or failed.
+pub(crate) fn run(mut command: Command) -> Result<(), String> {
+    let shown = announce(&command);
+    let status = command.status().map_err(|error| format!("cannot start `{shown}`: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
+}
+
+/// Runs to the end and hands each line of stdout to `seen` after it was shown.
+/// # Errors
+/// A sentence when it could not be started or failed.
+pub(crate) fn run_watched(mut command: Command, mut seen: impl FnMut(&str)) -> Result<(), String> {
+    let shown = announce(&command);
+    let child = command.stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| format!("cannot start `{shown}`: {error}"))?;
+    for line in lines(&mut child) {
+        say(&line);
+        seen(&line);
+    }
+    let status = child.wait().map_err(|error| format!("cannot wait for `{shown}`: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
+}
+
+fn lines(child: &mut Child) -> impl Iterator<Item = String> {
+    let lossy = |line: Vec<u8>| String::from_utf8_lossy(&line).into_owned();
+    child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(move |out| BufReader::new(out).split(b'\n').map_while(Result::ok).map(lossy))
+}
+
+fn announce(command: &Command) -> String {
+    let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    let shown = format!("cargo {}", arguments.join(" "));
+    say(&format!("==> {shown}"));
+    shown
+}

@@ -1,0 +1,3 @@
+//! Black-box tests against the built binaries.
+#[test]
+fn x() {}

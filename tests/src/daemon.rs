@@ -1,0 +1,388 @@
+//! A daemon of its own for each test.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{
+    binaries,
+    folder::Folder,
+    leaks,
+    owner::Owner,
+    wait::{STEP, until, until_true},
+    wire::Wire,
+};
+
+/// How trees are held together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Tier 1.
+    Cgroup,
+    /// Tier 2.
+    Shim,
+}
+
+impl Tier {
+    /// The word of the configuration.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cgroup => "cgroup",
+            Self::Shim => "shim",
+        }
+    }
+
+    /// Whether this machine has it. Tier 2 works everywhere; tier 1 wants a delegated folder.
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        static CGROUP: OnceLock<bool> = OnceLock::new();
+        match self {
+            Self::Shim => true,
+            Self::Cgroup => {
+                *CGROUP.get_or_init(|| Setup::new(Self::Cgroup).comes_up_with("cgroup"))
+            }
+        }
+    }
+}
+
+/// What a daemon is started with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    tier: Tier,
+    settings: String,
+    limits: String,
+    environment: Vec<(String, String)>,
+    binary: &'static str,
+}
+
+impl Setup {
+    /// A daemon with every default but the tier.
+    #[must_use]
+    pub const fn new(tier: Tier) -> Self {
+        Self {
+            tier,
+            settings: String::new(),
+            limits: String::new(),
+            environment: Vec::new(),
+            binary: "procd",
+        }
+    }
+
+    /// Adds a line of the configuration.
+    #[must_use]
+    pub fn setting(mut self, line: &str) -> Self {
+        self.settings.push_str(&format!("{line}\n"));
+        self
+    }
+
+    /// Adds a line of `[limits]`.
+    #[must_use]
+    pub fn limit(mut self, line: &str) -> Self {
+        self.limits.push_str(&format!("{line}\n"));
+        self
+    }
+
+    /// Sets a variable of the daemon's own environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs the build with named crash and pause points, steered by `points`.
+    #[must_use]
+    pub fn failpoints(mut self, points: &str) -> Self {
+        self.binary = "failpoints/procd";
+        self.environment("PROCD_FAILPOINTS", points)
+    }
+
+    /// Makes the folder and starts the daemon in it, ready to serve.
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start(self) -> Daemon {
+        let mut daemon = self.prepare();
+        daemon.restart();
+        daemon
+    }
+
+    /// Whether a daemon of this setup comes up and says that it has `tier`.
+    fn comes_up_with(self, tier: &str) -> bool {
+        let mut daemon = self.prepare();
+        daemon.launch();
+        let socket = daemon.socket();
+        let hello = until("the daemon answers hello or ends", STEP, || match daemon.try_wait() {
+            Some(_) => Some(Value::Null),
+            None => Wire::bare(&socket).ok()?.hello().ok(),
+        });
+        if hello.is_null() {
+            daemon.child = None;
+        }
+        hello["containment"]["tier"] == tier
+    }
+
+    /// Makes the folder only.
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn prepare(self) -> Daemon {
+        let folder = Folder::new();
+        let config = format!(
+            "containment = \"{}\"\n{}[limits]\n{}",
+            self.tier.word(),
+            self.settings,
+            self.limits
+        );
+        fs::write(folder.path().join("config.toml"), config).expect("write the configuration");
+        fs::create_dir(folder.path().join("cwd")).expect("make the commands' folder");
+        Daemon { folder, setup: self, child: None }
+    }
+}
+
+/// A daemon under test. Dropping it ends it and asserts that nothing of it is left.
+#[derive(Debug)]
+pub struct Daemon {
+    folder: Folder,
+    setup: Setup,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts the daemon (again), ready to serve.
+    /// # Panics
+    /// When it does not come up.
+    #[expect(clippy::panic, reason = "this is how a test fails")]
+    pub fn restart(&mut self) {
+        self.launch();
+        let socket = self.socket();
+        until("the daemon answers hello", STEP, || {
+            if let Some(status) = self.try_wait() {
+                panic!("the daemon ended at its start ({status}):\n{}", self.log());
+            }
+            Wire::bare(&socket).ok()?.hello().ok()
+        });
+    }
+
+    /// Starts the daemon and does not wait for it.
+    /// # Panics
+    /// When it cannot be started.
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn launch(&mut self) {
+        assert!(self.child.is_none(), "there is one already");
+        let mut command = self.command(self.setup.binary);
+        self.child = Some(command.spawn().expect("start the daemon"));
+    }
+
+    /// A command of this daemon's places, its stderr in the test's log.
+    /// # Panics
+    /// When the log cannot be opened.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn command(&self, binary: &str) -> Command {
+        let log =
+            File::options().create(true).append(true).open(self.log_path()).expect("open the log");
+        let mut command = binaries::command(binaries::path(binary));
+        command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log);
+        for (name, value) in self.places().into_iter().chain(self.setup.environment.clone()) {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// The variables that say where everything is.
+    #[must_use]
+    pub fn places(&self) -> Vec<(String, String)> {
+        let at = |name: &str| self.path().join(name).to_string_lossy().into_owned();
+        [
+            ("PROCD_SOCKET", at("sock")),
+            ("PROCD_STATE_DIR", at("state")),
+            ("PROCD_CONFIG", at("config.toml")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    /// The test's folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The folder of commands.
+    #[must_use]
+    pub fn cwd(&self) -> PathBuf {
+        self.path().join("cwd")
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("sock")
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.path().join("daemon.log")
+    }
+
+    /// Everything the daemon and its clients logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let own = fs::read(self.log_path()).unwrap_or_default();
+        let private = fs::read(self.state().join("log/procd.log")).unwrap_or_default();
+        String::from_utf8_lossy(&[own, private].concat()).into_owned()
+    }
+
+    /// The daemon's pid.
+    /// # Panics
+    /// When there is no daemon.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a daemon").id()
+    }
+
+    /// A connection that has said hello.
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn connect(&self) -> Wire {
+        let mut wire = Wire::bare(&self.socket()).expect("connect to the daemon");
+        wire.hello().expect("a reply to hello");
+        wire
+    }
+
+    /// A client with a session of its own.
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        self.owner_with(json!({}))
+    }
+
+    /// A client with a session of these parameters.
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn owner_with(&self, params: Value) -> Owner {
+        Owner::open(self.connect(), params, self.cwd())
+    }
+
+    /// A connection in the operator's role.
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn operator(&self) -> Wire {
+        let mut wire = self.connect();
+        wire.ok("operator/attach", json!({"reason": "test"}));
+        wire
+    }
+
+    /// SIGKILL to the daemon itself, and to nothing else.
+    /// # Panics
+    /// When there is no daemon.
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("a daemon");
+        child.kill().expect("kill the daemon");
+        child.wait().expect("reap the daemon");
+    }
+
+    /// SIGTERM to the daemon itself.
+    /// # Panics
+    /// When there is no daemon.
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn terminate(&self) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, Signal::TERM).expect("signal the daemon");
+    }
+
+    /// Waits for the daemon's own end.
+    /// # Panics
+    /// When it does not end in time.
+    pub fn ended(&mut self) -> ExitStatus {
+        let status = until("the daemon ends", STEP, || self.try_wait());
+        self.child = None;
+        status
+    }
+
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut()?.try_wait().expect("look at the daemon")
+    }
+
+    /// What an operator sees now, for the message of a failure.
+    fn snapshot(&self) -> Option<Value> {
+        let mut wire = Wire::bare(&self.socket()).ok()?;
+        wire.patience = Duration::from_secs(2);
+        wire.hello().ok()?;
+        wire.call("operator/attach", json!({"reason": "failed test"})).ok()?;
+        wire.call("process/list", json!({"limit": 100})).ok()
+    }
+
+    #[expect(clippy::print_stderr, reason = "a failed test shows what the daemon knew")]
+    fn show(&self) {
+        if self.child.is_some() {
+            eprintln!("--- records: {}", self.snapshot().unwrap_or_default());
+        }
+        eprintln!("--- log of the daemon:\n{}---", self.log());
+    }
+
+    /// Ends the daemon if it still runs: whether it went by itself and with 0.
+    fn finish(&mut self) -> Option<ExitStatus> {
+        self.child.as_ref()?;
+        self.terminate();
+        let deadline = crate::wait::Deadline::after(STEP);
+        while deadline.left().is_some() {
+            if let Some(status) = self.try_wait() {
+                return Some(status);
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        self.kill();
+        Some(ExitStatus::default())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let failed = std::thread::panicking();
+        if failed {
+            self.show();
+        }
+        let killed = self.child.is_some();
+        let status = self.finish();
+        if failed {
+            return;
+        }
+        assert!(
+            status.is_none_or(|status| status.success()),
+            "SIGTERM ended the daemon with {status:?}:\n{}",
+            self.log()
+        );
+        assert!(
+            !killed || self.child.is_some(),
+            "the daemon did not end by SIGTERM:\n{}",
+            self.log()
+        );
+        let path = self.path().to_owned();
+        until_true("every process of the test is gone", STEP, || {
+            leaks::processes(&path).is_empty()
+        });
+        assert_eq!(leaks::groups(&self.state()), Vec::<PathBuf>::new(), "control groups left");
+    }
+}

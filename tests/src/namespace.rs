@@ -1,0 +1,34 @@
+//! Tests that kill or starve things run alone in a PID namespace of their own: what they hit can only be theirs, and
+//! everything in it dies with them.
+
+use crate::{binaries, run};
+
+const INSIDE_VARIABLE: &str = "PROCD_TEST_INSIDE";
+
+/// Runs the calling test again inside a namespace, where this is false; true outside, when that run has passed.
+/// - `module`, `name`: as `module_path!()` says, and the function's name.
+/// # Panics
+/// When the run inside failed, with all it said.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "told by the run outside")]
+#[expect(clippy::expect_used, reason = "this is how a test fails")]
+pub fn has_run_inside(module: &str, name: &str) -> bool {
+    if std::env::var(INSIDE_VARIABLE).is_ok() {
+        return false;
+    }
+    let test = match module.split_once("::") {
+        Some((_, module)) => format!("{module}::{name}"),
+        None => name.to_owned(),
+    };
+    let mut command = binaries::command("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    command.arg(std::env::current_exe().expect("the test binary's own path"));
+    command.args(["--exact", &test, "--nocapture"]).env(INSIDE_VARIABLE, "1");
+    let finished = run::finish(command, b"", run::LONG);
+    let said = format!("{}{}", finished.text(), String::from_utf8_lossy(&finished.stderr));
+    assert!(finished.code == Some(0) && said.contains("1 passed"), "inside the namespace:\n{said}");
+    true
+}
