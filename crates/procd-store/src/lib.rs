@@ -16,6 +16,8 @@ pub mod manifest;
 pub mod record;
 pub mod scan;
 pub mod session;
+#[cfg(test)]
+mod testing;
 mod text;
 
 pub use damage::Damage;
