@@ -92,14 +92,12 @@ mod document {
         }
     }
 
+    /// A method, what its request has beside, and parameters with a good value each.
+    type Later = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
     /// A good value of every parameter that is not in force, in a request that is right but for it.
-    const LATER: &[(&str, &str, &[(&str, &str)])] = &[
-        (
-            "session/open",
-            "",
-            &[("workspaces", r#"["/a"]"#), ("guard", "false"), ("idle_close_ms", "1000")],
-        ),
-        ("session/close", r#""scope":"session""#, &[("purge", "false")]),
+    const LATER: &[Later] = &[
+        ("session/open", "", &[("workspaces", r#"["/a"]"#), ("guard", "false")]),
         (
             "process/start",
             r#""argv":["a"]"#,
