@@ -61,7 +61,10 @@ both_tiers! {
             let data = BASE64_STANDARD.encode(pattern::bytes(piece * PIECE, PIECE));
             let params = json!({"process_id": process, "data_base64": data});
             wait::until("room for a piece", wait::STEP, || match owner.wire.call("process/input", params.clone()) {
-                Ok(reply) => Some(assert_eq!(number(&reply, "accepted_bytes"), PIECE)),
+                Ok(reply) => {
+                    assert_eq!(number(&reply, "accepted_bytes"), PIECE);
+                    Some(())
+                }
                 Err(error) => {
                     assert_eq!((error["code"].clone(), error["retryable"].clone()), (json!("input_backpressure"), json!(true)), "{error}");
                     None

@@ -1,5 +1,11 @@
 //! Black-box tests against the built binaries.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "this crate is nothing but tests"
+)]
 
 /// A test of each tier; where a machine has no tier 1, that half says so.
 macro_rules! both_tiers {
