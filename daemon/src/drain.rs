@@ -1,5 +1,112 @@
-//! Pipes to store, on threads of their own.
+//! Pipes to store, on threads of their own: one task per process owns all its streams and the
+//! single writer of its output. Nothing here knows a process, a request or a record.
+//!
+//!     stream -> read -> spool (segment, then index) -> memory window and bounds -> listeners
+//!
+//! A reader never slows a drain: bytes are pushed and bounds moved under a short lock that is
+//! never held across a system call or an `.await`.
 
-/// The writing side of one process's output.
+mod heat;
+mod output;
+mod stream;
+mod sync;
+mod task;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, oneshot};
+
+pub use output::{
+    Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
+};
+
+use crate::clock::Clock;
+
+/// The read ends of one process's output.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// The stdout pipe, the one pipe of both streams, or the PTY's master.
+    pub stdout: Option<OwnedFd>,
+    /// The stderr pipe.
+    pub stderr: Option<OwnedFd>,
+    /// Whether `stdout` carries both streams: nothing is tagged then.
+    pub merged: bool,
+}
+
+/// The threads that drain, and the background syncs of spools: at most one in flight per thread.
 #[derive(Debug)]
-pub struct OutputWriter;
+pub struct Drains {
+    runtime: Option<Runtime>,
+    syncs: Arc<Semaphore>,
+    clock: Clock,
+}
+
+impl Drains {
+    /// Starts `workers` threads.
+    /// # Errors
+    /// When the system gives no thread or no epoll descriptor.
+    pub fn new(workers: usize) -> io::Result<Self> {
+        let workers = workers.max(1);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(workers)
+            .thread_name("procd-drain")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        Ok(Self { runtime: Some(runtime), syncs: Arc::new(Semaphore::new(workers)), clock: Clock })
+    }
+
+    /// Drains `streams` into `writer` until [`DrainTask::finish`]. Can be called on any thread.
+    #[must_use]
+    pub fn start(&self, writer: OutputWriter, streams: Streams) -> DrainTask {
+        let output = writer.output();
+        let (finish, finish_asked) = oneshot::channel();
+        let (finished, done) = oneshot::channel();
+        if let Some(runtime) = &self.runtime {
+            let syncs = Arc::clone(&self.syncs);
+            let clock = self.clock;
+            runtime.spawn(async move {
+                let result = task::drain(writer, streams, syncs, clock, finish_asked).await;
+                if finished.send(result).is_err() {
+                    tracing::debug!("an output was completed with nobody to ask for it");
+                }
+            });
+        }
+        DrainTask { output, finish, done }
+    }
+}
+
+impl Drop for Drains {
+    /// Never waits: a thread that hangs in a write to a dead disk holds up no exit.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The drain of one process. Dropping it is the same as finishing without waiting.
+#[derive(Debug)]
+pub struct DrainTask {
+    output: Output,
+    finish: oneshot::Sender<()>,
+    done: oneshot::Receiver<FinishedOutput>,
+}
+
+impl DrainTask {
+    /// Reads what each stream holds at this moment, closes them and completes the output: to be
+    /// called when the tree is proven empty. A stranger that still holds the other end is not
+    /// waited for.
+    pub async fn finish(self) -> FinishedOutput {
+        if self.finish.send(()).is_ok()
+            && let Ok(finished) = self.done.await
+        {
+            return finished;
+        }
+        tracing::error!("bug: a drain ended without completing its output");
+        self.output.complete_without_writer()
+    }
+}

@@ -1,1 +1,164 @@
-//! To be replaced by the module's own header.
+//! The start-up: reads back what an earlier daemon left, once, before anything is served.
+//!
+//! Must not signal anything: what was alive is ended by its container (`process`), and a pid in a
+//! record is never looked at.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use procd_core::state::{ProcessState, SpoolState};
+use procd_core::{End, Handle, SessionId};
+use procd_store::damage::Damage;
+use procd_store::folder::StateFolder;
+use procd_store::log::Removal;
+use procd_store::manifest::NumberedEvent;
+use procd_store::record::Record;
+use procd_store::scan::{Restored, RestoredProcess};
+use procd_store::session::SessionRecord;
+use procd_store::spool::{Bounds, SpoolReader};
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::drain::Output;
+
+/// What was read back, ready for the supervisor.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Sessions with the highest number known of each.
+    pub sessions: Vec<(u64, SessionRecord)>,
+    /// Processes, oldest first.
+    pub processes: Vec<RecoveredProcess>,
+    /// Removals whose files may still stand, with their numbers.
+    pub removals: Vec<(u64, SessionId, Handle)>,
+    /// What to tell.
+    pub report: Report,
+}
+
+/// A process of an earlier daemon.
+#[derive(Debug)]
+pub struct RecoveredProcess {
+    /// The number of its latest record.
+    pub seq: u64,
+    /// The record; a lost one has its end already, not yet committed.
+    pub record: Record,
+    /// Its events.
+    pub events: Vec<NumberedEvent>,
+    /// The number of its notification.
+    pub notification_seq: Option<u64>,
+    /// Its output.
+    pub output: Output,
+    /// Whether its manifest's file stands and says the same.
+    pub is_on_disk: bool,
+    /// Whether it was unfinished.
+    pub is_lost: bool,
+}
+
+/// The restore report.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Sessions read back, a count.
+    pub sessions: u64,
+    /// Ended processes read back, a count.
+    pub ended: u64,
+    /// Processes found unfinished, by shortened handle.
+    pub lost: Vec<String>,
+    /// What was damaged, with the reason.
+    pub damage: Vec<Damage>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// Turns what the store read into what the supervisor takes over.
+#[must_use]
+pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: Clock) -> Recovered {
+    let begun = clock.monotonic();
+    let mut report = Report { sessions: restored.sessions.len() as u64, ..Report::default() };
+    report.damage.extend(restored.damage);
+    let mut processes: Vec<_> = restored
+        .processes
+        .into_iter()
+        .map(|process| recover_process(folder, process, boot_id, clock.wall(), &mut report))
+        .collect();
+    processes.sort_by_key(|process| process.record.created_at);
+    report.duration = clock.since(begun);
+    tracing::info!(
+        sessions = report.sessions,
+        ended = report.ended,
+        lost = report.lost.len(),
+        damaged = report.damage.len(),
+        "state restored"
+    );
+    for damage in &report.damage {
+        tracing::warn!(what = damage.what, reason = damage.reason, "damage found");
+    }
+    let last_seqs = restored.last_seqs;
+    let numbered =
+        |record: SessionRecord| (last_seqs.get(&record.session_id).copied().unwrap_or(0), record);
+    let removals = restored.standing_removals.into_iter().filter_map(of_process).collect();
+    let sessions = restored.sessions.into_iter().map(numbered).collect();
+    Recovered { sessions, processes, removals, report }
+}
+
+/// Removals of sessions and notifications are not made by this build.
+const fn of_process((seq, removal): (u64, Removal)) -> Option<(u64, SessionId, Handle)> {
+    match removal {
+        Removal::Process { session_id, process_id } => Some((seq, session_id, process_id)),
+        Removal::Session { .. } | Removal::Notification { .. } => None,
+    }
+}
+
+fn recover_process(
+    folder: &StateFolder,
+    process: RestoredProcess,
+    boot_id: Uuid,
+    now: Timestamp,
+    report: &mut Report,
+) -> RecoveredProcess {
+    let RestoredProcess { seq, mut record, events, notification_seq, is_on_disk } = process;
+    let path = folder.spool_path(record.session_id, &record.process_id);
+    let output = reopen(&path, &record, boot_id, report);
+    let is_lost = !record.state.is_terminal();
+    if is_lost {
+        report.lost.push(record.process_id.shortened());
+        lose(&mut record, &output, now);
+    } else {
+        report.ended += 1;
+    }
+    RecoveredProcess { seq, record, events, notification_seq, output, is_on_disk, is_lost }
+}
+
+fn reopen(path: &Path, record: &Record, boot_id: Uuid, report: &mut Report) -> Output {
+    let bounds = Bounds { total: record.total_bytes, retained_from: record.retained_from };
+    match SpoolReader::open(path, boot_id) {
+        Ok(reader) => Output::reopen(reader, record.spool_state == SpoolState::Sealed),
+        Err(error) => {
+            let what = format!("spool of {}", record.process_id.shortened());
+            report.damage.push(Damage { what, reason: error.to_string() });
+            Output::damaged(path, &error.to_string(), bounds)
+        }
+    }
+}
+
+/// Gives an unfinished record its end. The bounds are the spool's own.
+fn lose(record: &mut Record, output: &Output, now: Timestamp) {
+    let bounds = output.bounds();
+    let (spool_state, lost_bytes) = output.spool_status();
+    let end = End::LOST;
+    record.state = end.state;
+    record.reason = Some(end.reason);
+    record.exit_code = None;
+    record.leader = None;
+    record.duration_ms = None;
+    record.finished_at = Some(now.max(record.started_at.unwrap_or(record.created_at)));
+    record.total_bytes = record.total_bytes.max(bounds.total);
+    record.retained_from = record.retained_from.max(bounds.retained_from);
+    record.spool_state = match spool_state {
+        SpoolState::Sealed | SpoolState::Open => SpoolState::Open,
+        SpoolState::Degraded => SpoolState::Degraded,
+        SpoolState::Corrupt => SpoolState::Corrupt,
+    };
+    record.spool_lost_bytes = lost_bytes;
+    record.published.completed = true;
+    debug_assert_eq!(record.state, ProcessState::LostOnRestore);
+}

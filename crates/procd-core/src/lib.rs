@@ -10,6 +10,7 @@ pub mod ids;
 pub mod life;
 pub mod quota;
 pub mod settings;
+pub mod signal;
 pub mod state;
 mod words;
 

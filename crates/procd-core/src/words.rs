@@ -11,7 +11,9 @@ pub struct UnknownWord {
     pub word: String,
 }
 
-/// Declares an enum whose variants have one stable text each.
+/// Declares an enum whose variants have one stable text each, with `ALL`, `as_str`, `Display` and
+/// `FromStr`.
+#[macro_export]
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident, $what:literal { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -36,11 +38,11 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::words::UnknownWord;
+            type Err = $crate::state::UnknownWord;
             fn from_str(word: &str) -> Result<Self, Self::Err> {
                 match word {
                     $($text => Ok(Self::$variant),)+
-                    _ => Err($crate::words::UnknownWord { what: $what, word: word.to_owned() }),
+                    _ => Err($crate::state::UnknownWord { what: $what, word: word.to_owned() }),
                 }
             }
         }

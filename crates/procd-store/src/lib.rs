@@ -5,5 +5,26 @@
 //! (std, rustix). It reads no clock: times come from the caller.
 #![forbid(unsafe_code)]
 
+pub mod budget;
+mod closed;
+pub mod damage;
+pub mod error;
+pub mod event;
+mod file;
+pub mod folder;
+pub mod log;
+pub mod manifest;
 pub mod record;
+pub mod scan;
+pub mod session;
+pub mod spool;
 mod text;
+pub mod window;
+
+pub use damage::Damage;
+pub use error::StoreError;
+pub use event::{Event, Notification};
+pub use folder::StateFolder;
+pub use log::{CommitError, CommitLog, LogRecord, Payload};
+pub use record::Record;
+pub use session::SessionRecord;

@@ -1,0 +1,80 @@
+//! Reads the state folder back: the replayed log held against the files, damage isolated to the
+//! thing it hit, leftovers of a crash swept. Running it twice changes nothing.
+//! Source: spec, lifecycle, *Restore*.
+
+mod folders;
+mod merge;
+
+use std::collections::HashMap;
+
+use procd_core::{Handle, SessionId};
+
+use crate::damage::Damage;
+use crate::event::Notification;
+use crate::folder::StateFolder;
+use crate::log::{Acknowledgement, Removal, Replay};
+use crate::manifest::NumberedEvent;
+use crate::record::Record;
+use crate::session::SessionRecord;
+
+/// A process as log and file together say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredProcess {
+    /// The newer record of both.
+    pub record: Record,
+    /// Its events by number.
+    pub events: Vec<NumberedEvent>,
+    /// The number of its last save in the log; 0 when only the file has it.
+    pub seq: u64,
+    /// The number of its notification.
+    pub notification_seq: Option<u64>,
+    /// Whether the file is there and says the same: else the seal, or the rewriting of the file,
+    /// is to be done again.
+    pub is_on_disk: bool,
+}
+
+/// A notification that nobody acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredNotification {
+    /// Its number.
+    pub seq: u64,
+    /// What it says.
+    pub notification: Notification,
+}
+
+/// All that was saved and still counts.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The sessions.
+    pub sessions: Vec<SessionRecord>,
+    /// The processes, those of each session together, in the order of their creation.
+    pub processes: Vec<RestoredProcess>,
+    /// Unacknowledged notifications by session and number, those that outlived their record
+    /// included.
+    pub notifications: Vec<RestoredNotification>,
+    /// Notifications that met another payload: shown, never offered again.
+    pub collisions: Vec<Acknowledgement>,
+    /// Removals whose files could not be removed yet: they belong in the next snapshot.
+    pub standing_removals: Vec<(u64, Removal)>,
+    /// Everything damaged, with what was done about it.
+    pub damage: Vec<Damage>,
+    /// Handles whose record is damaged and gone: an operator gets `manifest_corrupt` for them.
+    pub corrupt: Vec<(SessionId, Handle)>,
+    /// The highest number known of each session.
+    pub last_seqs: HashMap<SessionId, u64>,
+}
+
+/// Reads the files and holds them against the log. Moves what is damaged to quarantine, removes
+/// what a removal left, temporary files and orphans.
+#[must_use]
+pub fn load(folder: &StateFolder, replay: Replay) -> Restored {
+    let mut logged = merge::Logged::of(replay);
+    let mut restored = Restored { damage: folder.damage().to_vec(), ..Restored::default() };
+    restored.damage.append(&mut logged.damage);
+    folders::walk(folder, &mut logged, &mut restored);
+    merge::finish(logged, &mut restored);
+    restored
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! The output of one process: what the drain writes and everybody else reads.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use procd_core::SpoolState;
+use procd_store::StoreError;
+use procd_store::budget::Budget;
+use procd_store::spool::{
+    Bounds, RawPage, Sealed, Source, SpoolOptions, SpoolReader, SpoolStatus, SpoolWriter, Tag,
+};
+use procd_store::window::Window;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+use uuid::Uuid;
+
+/// The daemon's limits on what is really used.
+#[derive(Debug, Clone)]
+pub struct Budgets {
+    /// Of all memory windows: `memory_daemon_bytes`.
+    pub memory: Budget,
+    /// Of all spools of running processes: `spool_daemon_bytes`.
+    pub spool: Budget,
+}
+
+impl Budgets {
+    /// Without limits.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { memory: Budget::unlimited(), spool: Budget::unlimited() }
+    }
+}
+
+/// The ceilings of one output.
+#[derive(Debug, Clone)]
+pub struct DrainOptions {
+    /// Of the memory window, bytes.
+    pub memory_bytes: u64,
+    /// Of the spool, bytes.
+    pub spool_bytes: u64,
+    /// The boot in which it is written.
+    pub boot_id: Uuid,
+    /// The limits it shares with all others.
+    pub budgets: Budgets,
+}
+
+/// Which bytes there are now. Cursors count from the first byte ever written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputBounds {
+    /// Bytes ever written.
+    pub total: u64,
+    /// The first byte still kept.
+    pub retained_from: u64,
+    /// Whether nothing will be added any more.
+    pub complete: bool,
+}
+
+/// The final figures of an output. Its spool stays with the [`Output`], to be sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinishedOutput {
+    /// The final bounds.
+    pub bounds: Bounds,
+    /// What became of the bytes on disk.
+    pub status: SpoolStatus,
+}
+
+/// The reading side. Clones share one output.
+#[derive(Debug, Clone)]
+pub struct Output {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    grown: Arc<Notify>,
+    spool: Spool,
+    /// Whose turn it is to seal. A lock of its own: taken once, at the end.
+    unsealed: Mutex<Unsealed>,
+}
+
+/// What is on disk.
+#[derive(Debug)]
+enum Spool {
+    Readable(SpoolReader),
+    Damaged { path: PathBuf, what: String },
+}
+
+#[derive(Debug)]
+struct State {
+    window: Window,
+    spool_ceiling: u64,
+    bounds: OutputBounds,
+    status: SpoolStatus,
+    sealed: bool,
+}
+
+/// Who can seal.
+#[derive(Debug)]
+enum Unsealed {
+    /// The drain still writes.
+    Writing,
+    /// Complete; the writer waits here.
+    Complete(Box<SpoolWriter>),
+    /// From an earlier daemon.
+    Reopened(SpoolReader),
+    /// Sealed, being sealed, or damaged.
+    Nobody,
+}
+
+/// The writing side, for the drain alone.
+#[derive(Debug)]
+pub struct OutputWriter {
+    shared: Arc<Shared>,
+    spool: SpoolWriter,
+}
+
+impl Output {
+    /// A new output whose spool will be in `spool_dir`. Makes no file and takes no memory before
+    /// the first byte.
+    #[must_use]
+    pub fn create(spool_dir: PathBuf, options: DrainOptions) -> (Self, OutputWriter) {
+        let DrainOptions { memory_bytes, spool_bytes, boot_id, budgets } = options;
+        let spool = SpoolWriter::create(
+            spool_dir,
+            SpoolOptions { ceiling: spool_bytes, boot_id, budget: budgets.spool },
+        );
+        let state = State {
+            window: Window::new(memory_bytes, budgets.memory),
+            spool_ceiling: spool_bytes,
+            bounds: OutputBounds { total: 0, retained_from: 0, complete: false },
+            status: SpoolStatus::default(),
+            sealed: false,
+        };
+        let output = Self::with(state, Spool::Readable(spool.reader()), Unsealed::Writing);
+        let shared = Arc::clone(&output.shared);
+        (output, OutputWriter { shared, spool })
+    }
+
+    /// The output of a process that an earlier daemon ran. `sealed`: its record says so.
+    #[must_use]
+    pub fn reopen(reader: SpoolReader, sealed: bool) -> Self {
+        let state = State::ended(reader.bounds(), reader.status(), sealed);
+        let unsealed = if sealed { Unsealed::Nobody } else { Unsealed::Reopened(reader.clone()) };
+        Self::with(state, Spool::Readable(reader), unsealed)
+    }
+
+    /// The output of a process whose spool is damaged: `bounds` as its record has them, every
+    /// read is refused.
+    #[must_use]
+    pub fn damaged(path: &Path, what: &str, bounds: Bounds) -> Self {
+        let state = State::ended(bounds, SpoolStatus::default(), false);
+        let spool = Spool::Damaged { path: path.to_owned(), what: what.to_owned() };
+        Self::with(state, spool, Unsealed::Nobody)
+    }
+
+    fn with(state: State, spool: Spool, unsealed: Unsealed) -> Self {
+        let shared = Shared {
+            state: Mutex::new(state),
+            grown: Arc::new(Notify::new()),
+            spool,
+            unsealed: Mutex::new(unsealed),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Which bytes there are.
+    #[must_use]
+    pub fn bounds(&self) -> OutputBounds {
+        self.shared.state().bounds
+    }
+
+    /// The state of the spool and the bytes that could not be kept on disk.
+    #[must_use]
+    pub fn spool_status(&self) -> (SpoolState, u64) {
+        let state = self.shared.state();
+        let word = match (&self.shared.spool, state.sealed, state.status.degraded) {
+            (Spool::Damaged { .. }, _, _) => SpoolState::Corrupt,
+            (Spool::Readable(_), true, _) => SpoolState::Sealed,
+            (Spool::Readable(_), false, true) => SpoolState::Degraded,
+            (Spool::Readable(_), false, false) => SpoolState::Open,
+        };
+        (word, state.status.lost_bytes)
+    }
+
+    /// Completes at the next append or at the completion after this call: listen, look, await.
+    /// Any number of listeners; none costs the drain next to nothing.
+    pub fn listen(&self) -> Listener {
+        Listener { notified: Box::pin(Arc::clone(&self.shared.grown).notified_owned()) }
+    }
+
+    /// Up to `max` bytes from `from` on: out of the memory window at once, out of the spool on a
+    /// blocking thread. What is not kept any more is the page's gap; a page ends before the next.
+    /// # Errors
+    /// [`StoreError::CursorAhead`] beyond the total, [`StoreError::SpoolCorrupt`] for damage,
+    /// [`StoreError::Io`] when a file cannot be read.
+    pub async fn read(&self, from: u64, max: usize) -> Result<RawPage, StoreError> {
+        let (reader, start, limit) = match self.look(from, max)? {
+            Look::Page(page) => return Ok(page),
+            Look::Spool { reader, start, limit } => (reader, start, limit),
+        };
+        let page = blocking(move || reader.read(start, limit)).await??;
+        // What the disk has not may still be in memory, while the spool is degraded.
+        let window_start = self.shared.state().window_start();
+        if page.from > start && page.from >= window_start {
+            let start = start.max(window_start);
+            if let Look::Page(page) = self.look(start, max)? {
+                return Ok(RawPage { asked: from, ..page });
+            }
+        }
+        Ok(RawPage { asked: from, ..page })
+    }
+
+    /// The tags from `from` to `to`, without a break, clipped to both. Mixed where nobody knows.
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn tags(&self, from: u64, to: u64) -> Result<Vec<Tag>, StoreError> {
+        let reader = self.shared.reader()?.clone();
+        blocking(move || reader.tags(from, to)).await?
+    }
+
+    /// Seals a complete output: syncs it, makes it read-only, hashes what is retained. Once.
+    /// # Errors
+    /// [`StoreError::Io`]; then it can be tried again. `Ok(None)` when there is nothing to seal:
+    /// not complete, sealed already, damaged.
+    pub async fn seal(&self) -> Result<Option<Sealed>, StoreError> {
+        let taken = {
+            let mut unsealed = lock(&self.shared.unsealed);
+            match &*unsealed {
+                Unsealed::Writing | Unsealed::Nobody => return Ok(None),
+                Unsealed::Complete(_) | Unsealed::Reopened(_) => {
+                    std::mem::replace(&mut *unsealed, Unsealed::Nobody)
+                }
+            }
+        };
+        let reader = self.shared.reader()?.clone();
+        let sealed = blocking(move || match taken {
+            Unsealed::Complete(writer) => writer.seal(),
+            Unsealed::Reopened(reader) => reader.seal(),
+            Unsealed::Writing | Unsealed::Nobody => reader.seal(),
+        })
+        .await?;
+        match sealed {
+            Ok(sealed) => {
+                let mut state = self.shared.state();
+                state.sealed = true;
+                state.status.lost_bytes = sealed.lost_bytes;
+                Ok(Some(sealed))
+            }
+            Err(error) => {
+                *lock(&self.shared.unsealed) = Unsealed::Reopened(self.shared.reader()?.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// What a drain that ended by a bug leaves: what it counted.
+    pub(super) fn complete_without_writer(&self) -> FinishedOutput {
+        let mut state = self.shared.state();
+        state.bounds.complete = true;
+        state.window.free();
+        let OutputBounds { total, retained_from, complete: _ } = state.bounds;
+        let finished =
+            FinishedOutput { bounds: Bounds { total, retained_from }, status: state.status };
+        drop(state);
+        if let Ok(reader) = self.shared.reader() {
+            *lock(&self.shared.unsealed) = Unsealed::Reopened(reader.clone());
+        }
+        self.shared.grown.notify_waiters();
+        finished
+    }
+
+    /// Takes a page out of the window if it is there, else says where in the spool to look.
+    fn look(&self, asked: u64, max: usize) -> Result<Look, StoreError> {
+        let state = self.shared.state();
+        let OutputBounds { total, retained_from, .. } = state.bounds;
+        if asked > total {
+            return Err(StoreError::CursorAhead { cursor: asked, total });
+        }
+        let start = asked.max(retained_from);
+        if let Some(bytes) = state.window.read(start, max) {
+            return Ok(Look::Page(RawPage { asked, from: start, bytes }));
+        }
+        drop(state);
+        let reader = self.shared.reader()?.clone();
+        let limit = max.min(usize::try_from(total - start).unwrap_or(usize::MAX));
+        Ok(Look::Spool { reader, start, limit })
+    }
+}
+
+/// Where a page is.
+enum Look {
+    /// Here it is.
+    Page(RawPage),
+    /// In the files.
+    Spool { reader: SpoolReader, start: u64, limit: usize },
+}
+
+impl OutputWriter {
+    /// The reading side.
+    #[must_use]
+    pub fn output(&self) -> Output {
+        Output { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Adds a chunk: disk first, then memory and bounds, then those who listen.
+    pub(super) fn append(&mut self, chunk: &[u8], source: Source, at_unix_ns: i64) {
+        let bounds = self.spool.append(chunk, source, at_unix_ns);
+        let status = self.spool.status();
+        let mut state = self.shared.state();
+        state.window.push(chunk);
+        state.status = status;
+        state.take_bounds(bounds);
+        drop(state);
+        self.shared.grown.notify_waiters();
+    }
+
+    /// The spool, for the background sync.
+    pub(super) const fn spool(&mut self) -> &mut SpoolWriter {
+        &mut self.spool
+    }
+
+    /// Completes the output: of a start that failed before it had a stream, or at the end of the
+    /// drain. The memory window is freed.
+    pub fn finish(self) -> FinishedOutput {
+        let Self { shared, spool } = self;
+        let bounds = spool.bounds();
+        let status = spool.status();
+        *lock(&shared.unsealed) = Unsealed::Complete(Box::new(spool));
+        let mut state = shared.state();
+        state.window.free();
+        state.status = status;
+        state.bounds = OutputBounds {
+            total: bounds.total,
+            retained_from: bounds.retained_from,
+            complete: true,
+        };
+        drop(state);
+        shared.grown.notify_waiters();
+        FinishedOutput { bounds, status }
+    }
+}
+
+/// Completes once when the output grew or was completed since [`Output::listen`].
+#[derive(Debug)]
+#[must_use = "a listener does nothing unless it is awaited"]
+pub struct Listener {
+    notified: Pin<Box<OwnedNotified>>,
+}
+
+impl Future for Listener {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.notified.as_mut().poll(context)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn reader(&self) -> Result<&SpoolReader, StoreError> {
+        match &self.spool {
+            Spool::Readable(reader) => Ok(reader),
+            Spool::Damaged { path, what } => Err(StoreError::spool_corrupt(path, what.as_str())),
+        }
+    }
+}
+
+impl State {
+    fn ended(bounds: Bounds, status: SpoolStatus, sealed: bool) -> Self {
+        let Bounds { total, retained_from } = bounds;
+        Self {
+            window: Window::new(0, Budget::unlimited()),
+            spool_ceiling: 0,
+            bounds: OutputBounds { total, retained_from, complete: true },
+            status,
+            sealed,
+        }
+    }
+
+    /// The first byte in memory; the total when there is none.
+    fn window_start(&self) -> u64 {
+        if self.bounds.complete { self.bounds.total } else { self.window.start() }
+    }
+
+    /// Takes over the bounds of the spool. Bytes that only the memory window has count as kept,
+    /// within the ceiling.
+    fn take_bounds(&mut self, spool: Bounds) {
+        let kept = spool.retained_from.min(self.window.start());
+        let retained_from = kept.max(spool.total.saturating_sub(self.spool_ceiling));
+        self.bounds = OutputBounds { total: spool.total, retained_from, complete: false };
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs blocking work off the calling thread.
+async fn blocking<T, F>(work: F) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    tokio::task::spawn_blocking(work).await.map_err(|failure| {
+        StoreError::io("read", Path::new("spool"), std::io::Error::other(failure))
+    })
+}

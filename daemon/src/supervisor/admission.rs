@@ -1,0 +1,236 @@
+//! Admission: the steps from a prepared request to a running process, undone as a whole when one
+//! fails.
+
+use procd_core::life::Request;
+use procd_core::state::{Access, ProcessState, SpoolState};
+use procd_core::{Handle, Life, OriginId, Owner, Requests};
+use procd_store::log::LogRecord;
+use procd_store::record::{
+    AccessRecord, OsMetadata, PublicationMarks, RECORD_VERSION, Record, StableIds,
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::api::{Gate, Prepared, Reply, Started};
+use super::entry::{Active, DueTimes, Entry, SpawnAnswer, StartPhase, Storage};
+use super::journal::Tag;
+use super::refusal::Refusal;
+use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
+use super::task::Task;
+use super::view::Snapshot;
+use crate::drain::{DrainOptions, Output};
+
+/// Tries to mint a handle that no record has.
+const HANDLE_TRIES: usize = 8;
+
+/// Resolves the working folder of a request against its session.
+/// # Errors
+/// `Invalid` for a relative folder in a session that declares no workspace.
+pub(super) fn place(request: &mut StartRequest, gate: &Gate) -> Result<(), Refusal> {
+    let first = gate.workspaces.first();
+    match (&request.cwd, first) {
+        (None, Some(workspace)) => request.cwd = Some(workspace.clone()),
+        (Some(cwd), Some(workspace)) if cwd.is_relative() => {
+            request.cwd = Some(workspace.join(cwd));
+        }
+        (Some(cwd), None) if cwd.is_relative() => {
+            return Err(Refusal::Invalid {
+                field: "cwd",
+                message: "a relative `cwd` needs a session that declares a workspace".to_owned(),
+            });
+        }
+        (None, None) | (Some(_), _) => {}
+    }
+    Ok(())
+}
+
+impl Task {
+    /// Steps 4 to 7; the reply goes out at 9, or with the refusal of the step that failed.
+    pub(super) fn admit(
+        &mut self,
+        owner: Owner,
+        request: &StartRequest,
+        prepared: Prepared,
+        reply: Reply<Started>,
+    ) {
+        let Prepared { facts, launch } = prepared;
+        // A close or a shutdown may have begun while the plan was made.
+        let made = self.gate(owner).and_then(|_| {
+            let reservation = self.ledger.reserve(owner, facts.ceilings).map_err(Refusal::Quota)?;
+            match self.mint_handle() {
+                Ok(handle) => Ok((reservation, handle)),
+                Err(refusal) => {
+                    self.ledger.release(reservation);
+                    Err(refusal)
+                }
+            }
+        });
+        let (reservation, handle) = match made {
+            Ok(made) => made,
+            Err(refusal) => {
+                drop(reply.send(Err(refusal)));
+                return;
+            }
+        };
+        let ceilings = facts.ceilings;
+        let record = self.new_record(handle, owner, request, facts);
+        crate::failpoint::hit("start-before-append");
+        let submitted = self.journal.submit(Tag::Start(handle), vec![LogRecord::process(&record)]);
+        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
+        crate::failpoint::hit("start-after-append");
+        let (output, writer) = Output::create(
+            self.storage.spool_path(owner.session, &handle),
+            DrainOptions {
+                memory_bytes: ceilings.memory_bytes,
+                spool_bytes: ceilings.spool_bytes,
+                boot_id: self.boot_id,
+                budgets: self.budgets.clone(),
+            },
+        );
+        let reports = ReportSender::new(handle, self.reports.clone());
+        let running = launch(StartContext { handle, owner, writer, reports });
+        let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
+        let number = self.table.mint_number();
+        self.table.insert(Entry {
+            handle,
+            owner,
+            number,
+            life: Life::Starting { requests: Requests::default() },
+            record,
+            seq,
+            events: Vec::new(),
+            notification_seq: None,
+            shown: watch::Sender::new(snapshot),
+            output,
+            active: Some(Active {
+                running,
+                reservation,
+                started: None,
+                start: StartPhase {
+                    reply: Some(reply),
+                    durable: false,
+                    spawn: SpawnAnswer::Pending,
+                },
+                due: DueTimes::default(),
+                stops: Vec::new(),
+                timeout: request.timeout,
+                background: request.background,
+                failed: None,
+                teardown: None,
+            }),
+            storage: Storage::Live,
+        });
+    }
+
+    fn mint_handle(&self) -> Result<Handle, Refusal> {
+        for _ in 0..HANDLE_TRIES {
+            let handle = Handle::from_bytes(self.random()?);
+            if !self.table.contains(handle) {
+                return Ok(handle);
+            }
+        }
+        Err(Refusal::Setup { cause: "handle", process_id: None })
+    }
+
+    fn new_record(
+        &self,
+        handle: Handle,
+        owner: Owner,
+        request: &StartRequest,
+        facts: PlanFacts,
+    ) -> Record {
+        Record {
+            version: RECORD_VERSION,
+            process_id: handle,
+            session_id: owner.session,
+            loop_id: owner.loop_id,
+            origin: request.origin.unwrap_or_else(mint_origin),
+            label: request.label.clone(),
+            command: facts.command,
+            access: AccessRecord {
+                asked: Access::Unclaimed,
+                effective: Access::Unclaimed,
+                enforced: None,
+            },
+            tty: None,
+            tier: facts.tier,
+            limits: facts.limits,
+            state: ProcessState::Starting,
+            reason: None,
+            exit_code: None,
+            leader: None,
+            escalated: false,
+            ended_by: None,
+            leftovers: 0,
+            signal_errors: Vec::new(),
+            input_dropped_bytes: 0,
+            oom_killed: false,
+            limit_exceeded: None,
+            created_at: self.clock.wall(),
+            started_at: None,
+            finished_at: None,
+            deadline_at: None,
+            duration_ms: None,
+            total_bytes: 0,
+            retained_from: 0,
+            spool_state: SpoolState::Open,
+            spool_lost_bytes: 0,
+            sha256: None,
+            pinned: false,
+            diagnostic: None,
+            ids: StableIds {
+                started: Uuid::new_v4(),
+                backgrounded: Uuid::new_v4(),
+                completed: Uuid::new_v4(),
+                lost: Uuid::new_v4(),
+                notification: Uuid::new_v4(),
+            },
+            ordinals: std::collections::BTreeMap::new(),
+            published: PublicationMarks::default(),
+            request_key: None,
+            boot_id: self.boot_id,
+            os: OsMetadata::default(),
+        }
+    }
+
+    /// The starting record is durable, or could not be saved: then the tree is killed before the
+    /// error goes out.
+    pub(super) fn start_logged(&mut self, handle: Handle, is_durable: bool) {
+        let Some(active) = self.table.get_mut(handle).and_then(|entry| entry.active.as_mut())
+        else {
+            return;
+        };
+        if is_durable {
+            active.start.durable = true;
+            self.answer_start(handle);
+        } else {
+            active.failed = Some("storage".to_owned());
+            self.drive(handle, procd_core::Event::Requested(Request::Kill), None);
+        }
+    }
+
+    /// Sends the reply of a start once both its record is durable and its spawn was answered.
+    /// What failed is answered with the terminal record, in `end_shown`.
+    pub(super) fn answer_start(&mut self, handle: Handle) {
+        let Some(entry) = self.table.get_mut(handle) else { return };
+        let view = entry.view();
+        let Some(active) = entry.active.as_mut() else { return };
+        if !active.start.durable || active.start.spawn != SpawnAnswer::Done {
+            return;
+        }
+        if let Some(reply) = active.start.reply.take() {
+            // A client that is gone changes nothing: the process is its session's.
+            drop(reply.send(Ok(Started { view })));
+        }
+    }
+}
+
+/// An origin for a request that names none; a random UUID is never nil.
+fn mint_origin() -> OriginId {
+    loop {
+        if let Ok(origin) = OriginId::new(Uuid::new_v4()) {
+            return origin;
+        }
+    }
+}

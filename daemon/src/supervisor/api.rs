@@ -1,0 +1,418 @@
+//! The handle through which the rest of the daemon reaches the supervisor: each call is one
+//! message and one one-shot answer.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_core::quota::Free;
+use procd_core::{Handle, LoopId, Owner, ProcessState, SessionId, StopMode};
+use tokio::sync::{mpsc, oneshot};
+
+use super::refusal::Refusal;
+use super::runner::{PlanFacts, Running, StartContext, StartRequest};
+use super::view::{ProcessView, Snapshot, Totals, WaiterSlots};
+
+/// Bytes of a session key.
+pub const SESSION_KEY_BYTES: usize = 32;
+
+/// On whose behalf a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// Exactly one owner.
+    Owner(Owner),
+    /// An operator: sees all.
+    Operator,
+}
+
+/// The rules of a session to be opened.
+#[derive(Debug, Clone, Default)]
+pub struct SessionRules {
+    /// Chosen by the client, or minted.
+    pub session_id: Option<SessionId>,
+    /// The loop that opens it; minted if absent.
+    pub loop_id: Option<LoopId>,
+    /// Brought by the client, or minted.
+    pub key: Option<[u8; SESSION_KEY_BYTES]>,
+    /// What people call it.
+    pub label: Option<String>,
+    /// Declared workspaces, absolute folders.
+    pub workspaces: Vec<PathBuf>,
+    /// Whether the guard is on.
+    pub guard: bool,
+    /// Closes by itself after that long without a connection.
+    pub idle_close: Option<Duration>,
+    /// Limits that are lower than the configured ones.
+    pub quotas: SessionQuotas,
+}
+
+/// What a session may lower for itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionQuotas {
+    /// A count.
+    pub running_loop_max: Option<u64>,
+    /// A count.
+    pub running_session_max: Option<u64>,
+    /// Bytes.
+    pub memory_session_bytes: Option<u64>,
+    /// Bytes.
+    pub spool_session_bytes: Option<u64>,
+    /// A count.
+    pub retained_session_max: Option<u64>,
+    /// A count.
+    pub waiters_session_max: Option<u64>,
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionState {
+    /// Takes starts.
+    Open,
+    /// Being closed.
+    Closing,
+    /// Readable only.
+    Closed,
+}
+
+/// A session that was opened.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Whose calls the connection makes from now on.
+    pub owner: Owner,
+    /// The key, only if it was minted.
+    pub minted_key: Option<[u8; SESSION_KEY_BYTES]>,
+    /// What is left.
+    pub free: Free,
+    /// Slots for blocking calls, shared by all connections of the session.
+    pub waiters: WaiterSlots,
+    /// Counts as an attached connection until dropped.
+    pub attachment: Arc<Attachment>,
+}
+
+/// A session that was attached.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    /// Whose calls the connection makes from now on.
+    pub owner: Owner,
+    /// What people call it.
+    pub label: Option<String>,
+    /// Its state.
+    pub state: SessionState,
+    /// Its processes by state.
+    pub totals: Totals,
+    /// What is left.
+    pub free: Free,
+    /// Slots for blocking calls, shared by all connections of the session.
+    pub waiters: WaiterSlots,
+    /// Counts as an attached connection until dropped.
+    pub attachment: Arc<Attachment>,
+}
+
+/// An attached connection; the idle clock of its session stands still while one exists.
+#[derive(Debug)]
+pub struct Attachment {
+    session: SessionId,
+    gone: mpsc::WeakSender<Command>,
+}
+
+impl Attachment {
+    pub(super) fn new(session: SessionId, gone: mpsc::WeakSender<Command>) -> Arc<Self> {
+        Arc::new(Self { session, gone })
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let session = self.session;
+        if let Some(commands) = self.gone.upgrade() {
+            match commands.try_send(Command::Detached { session }) {
+                Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+                // A full queue: wait for room, but not here.
+                Err(mpsc::error::TrySendError::Full(command)) => {
+                    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                        drop(runtime.spawn(async move { drop(commands.send(command).await) }));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A process that was started.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// Its reading side.
+    pub view: ProcessView,
+}
+
+/// What a stop came to.
+#[derive(Debug, Clone)]
+pub struct StopOutcome {
+    /// The handle.
+    pub process_id: Handle,
+    /// The record as it is now.
+    pub snapshot: Snapshot,
+    /// Why it is not what was asked: [`Refusal::Teardown`].
+    pub error: Option<Refusal>,
+}
+
+/// What the close of a session came to.
+#[derive(Debug, Clone, Default)]
+pub struct StopAllOutcome {
+    /// Processes that were stopped by it, a count.
+    pub stopped: u64,
+    /// Those that were not proven ended.
+    pub failures: Vec<StopOutcome>,
+}
+
+/// Which records to list. All given conditions hold together.
+#[derive(Debug, Clone, Default)]
+pub struct ListFilter {
+    /// An owner's whole session in place of its loop.
+    pub whole_session: bool,
+    /// An operator's choice of one session.
+    pub session: Option<SessionId>,
+    /// Only this state.
+    pub state: Option<ProcessState>,
+    /// Only this label.
+    pub label: Option<String>,
+    /// Records per page.
+    pub limit: usize,
+    /// The last handle of the page before.
+    pub after: Option<Handle>,
+}
+
+/// One page of records, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct ListPage {
+    /// The views.
+    pub views: Vec<ProcessView>,
+    /// Where the next page begins.
+    pub next: Option<Handle>,
+    /// All that the caller may see, by state, whatever the filter.
+    pub totals: Totals,
+    /// What is left for an owner.
+    pub free: Option<Free>,
+}
+
+/// Facts for `daemon/status`.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Sessions known, a count.
+    pub sessions: u64,
+    /// Processes by state (of the caller's session for an owner).
+    pub totals: Totals,
+    /// Whether the commit log can be written.
+    pub storage_writable: bool,
+}
+
+/// A prepared start: what the record says of it, and the one-time act of starting it.
+pub struct Prepared {
+    pub(super) facts: PlanFacts,
+    pub(super) launch: Box<dyn FnOnce(StartContext) -> Running + Send>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// A future that can be sent to another thread.
+pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// Turns requests into prepared starts: a runner, its type hidden.
+pub(super) type Preparer =
+    dyn Fn(Arc<StartRequest>) -> Later<Result<Prepared, Refusal>> + Send + Sync;
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// Everything that can be asked of the supervisor's task.
+#[derive(Debug)]
+pub enum Command {
+    /// A new session.
+    OpenSession { rules: Box<SessionRules>, reply: Reply<Opened> },
+    /// A connection that knows the key.
+    AttachSession { owner: Owner, key: [u8; SESSION_KEY_BYTES], reply: Reply<Attached> },
+    /// The end of an attached connection.
+    Detached { session: SessionId },
+    /// The end of a session.
+    CloseSession {
+        owner: Owner,
+        purge: bool,
+        grace: Option<Duration>,
+        reply: Reply<StopAllOutcome>,
+    },
+    /// Step 1 of an admission, and the facts of the session that a request needs.
+    Gate { owner: Owner, reply: Reply<Gate> },
+    /// Steps 4 to 9 of an admission.
+    Admit { owner: Owner, request: Arc<StartRequest>, prepared: Prepared, reply: Reply<Started> },
+    /// A foreground start is handed over to the background; false if its end came first.
+    Background { owner: Owner, handle: Handle, reply: Reply<bool> },
+    /// Reading sides, in the order asked.
+    Find {
+        caller: Caller,
+        handles: Vec<Handle>,
+        reply: oneshot::Sender<Vec<Result<ProcessView, Refusal>>>,
+    },
+    /// The end of one process.
+    Stop {
+        caller: Caller,
+        handle: Handle,
+        mode: StopMode,
+        grace: Option<Duration>,
+        reply: Reply<StopOutcome>,
+    },
+    /// A page of records.
+    List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },
+    /// Facts of the daemon.
+    Status { session: Option<SessionId>, reply: oneshot::Sender<Status> },
+    /// The end of everything. Concurrent callers share one run.
+    Shutdown { grace: Option<Duration>, reply: oneshot::Sender<StopAllOutcome> },
+    /// A second signal during a shutdown: no grace any more.
+    HastenShutdown,
+}
+
+/// What step 1 of an admission tells.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// The session's declared workspaces.
+    pub workspaces: Vec<PathBuf>,
+    /// Whether the guard is on.
+    pub guard: bool,
+}
+
+/// The handle to the supervisor's task. Every call is answered, at the latest by
+/// [`Refusal::ShuttingDown`] when the task is gone.
+#[derive(Clone)]
+pub struct Supervisor {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) prepare: Arc<Preparer>,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").finish_non_exhaustive()
+    }
+}
+
+const GONE: Refusal = Refusal::ShuttingDown { what: "daemon" };
+
+impl Supervisor {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        self.put(command).await.unwrap_or(Err(GONE))
+    }
+
+    /// Sends one command and waits for its answer; `None` when the task is gone.
+    async fn put<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Opens a session.
+    /// # Errors
+    /// `Invalid` (an id in use, a bad workspace), `TooMany` (sessions), `Setup` (storage),
+    /// `ShuttingDown`.
+    pub async fn open_session(&self, rules: SessionRules) -> Result<Opened, Refusal> {
+        self.ask(|reply| Command::OpenSession { rules: Box::new(rules), reply }).await
+    }
+
+    /// Attaches to a session as any loop of it.
+    /// # Errors
+    /// `SessionNotFound` for an unknown session and for a wrong key alike.
+    pub async fn attach_session(
+        &self,
+        owner: Owner,
+        key: [u8; SESSION_KEY_BYTES],
+    ) -> Result<Attached, Refusal> {
+        self.ask(|reply| Command::AttachSession { owner, key, reply }).await
+    }
+
+    /// Stops every process of the session and closes it; `purge` removes its data.
+    /// # Errors
+    /// `SessionNotFound`.
+    pub async fn close_session(
+        &self,
+        owner: Owner,
+        purge: bool,
+        grace: Option<Duration>,
+    ) -> Result<StopAllOutcome, Refusal> {
+        self.ask(|reply| Command::CloseSession { owner, purge, grace, reply }).await
+    }
+
+    /// Starts a process: gate, prepare, reserve, mint, record, spawn. Answers when the record is
+    /// durable and the exec has succeeded or failed. The waiting for its end is the caller's.
+    /// # Errors
+    /// As in the spec's *Admission*; `Spawn` and late `Setup` carry the handle of the record.
+    pub async fn start(&self, owner: Owner, mut request: StartRequest) -> Result<Started, Refusal> {
+        let gate = self.ask(|reply| Command::Gate { owner, reply }).await?;
+        super::admission::place(&mut request, &gate)?;
+        let request = Arc::new(request);
+        let prepared = (self.prepare)(request.clone()).await?;
+        self.ask(|reply| Command::Admit { owner, request, prepared, reply }).await
+    }
+
+    /// Hands a foreground start over to the background: publishes `backgrounded`.
+    /// Returns false when its end came first: then the terminal result is the reply.
+    /// # Errors
+    /// `NotFound`.
+    pub async fn background(&self, owner: Owner, handle: Handle) -> Result<bool, Refusal> {
+        self.ask(|reply| Command::Background { owner, handle, reply }).await
+    }
+
+    /// The reading sides of several processes, in the order asked.
+    pub async fn find_all(
+        &self,
+        caller: Caller,
+        handles: Vec<Handle>,
+    ) -> Vec<Result<ProcessView, Refusal>> {
+        let count = handles.len();
+        let answer = self.put(|reply| Command::Find { caller, handles, reply }).await;
+        answer.unwrap_or_else(|| vec![Err(GONE); count])
+    }
+
+    /// The reading side of one process.
+    /// # Errors
+    /// `NotFound`, the same for unknown, removed and foreign handles.
+    pub async fn find(&self, caller: Caller, handle: Handle) -> Result<ProcessView, Refusal> {
+        self.find_all(caller, vec![handle]).await.pop().unwrap_or(Err(GONE))
+    }
+
+    /// Stops a process. Terminate and kill answer when the tree is proven empty and its end is
+    /// saved; interrupt after its end or its grace. Dropping the future changes nothing.
+    /// # Errors
+    /// `NotFound`; a tree that is not proven empty is an outcome with `error`.
+    pub async fn stop(
+        &self,
+        caller: Caller,
+        handle: Handle,
+        mode: StopMode,
+        grace: Option<Duration>,
+    ) -> Result<StopOutcome, Refusal> {
+        self.ask(|reply| Command::Stop { caller, handle, mode, grace, reply }).await
+    }
+
+    /// Lists records, newest first.
+    /// # Errors
+    /// `SessionNotFound` for an operator's unknown session; `Invalid` for an unknown `after`.
+    pub async fn list(&self, caller: Caller, filter: ListFilter) -> Result<ListPage, Refusal> {
+        self.ask(|reply| Command::List { caller, filter: Box::new(filter), reply }).await
+    }
+
+    /// Facts of the daemon, of one session if it is named.
+    pub async fn status(&self, session: Option<SessionId>) -> Status {
+        self.put(|reply| Command::Status { session, reply }).await.unwrap_or_default()
+    }
+
+    /// Ends everything, once; answers when every tree is proven empty or named as a failure.
+    pub async fn shutdown(&self, grace: Option<Duration>) -> StopAllOutcome {
+        self.put(|reply| Command::Shutdown { grace, reply }).await.unwrap_or_default()
+    }
+
+    /// Skips the rest of the grace of a shutdown.
+    pub async fn hasten_shutdown(&self) {
+        drop(self.commands.send(Command::HastenShutdown).await);
+    }
+}

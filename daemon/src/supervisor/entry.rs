@@ -1,0 +1,214 @@
+//! One process in the table: its life, its record, and what only exists while it is active.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_core::quota::Reservation;
+use procd_core::{Handle, Life, Owner, StopMode};
+use procd_store::event::Event;
+use procd_store::log::Submitted;
+use procd_store::manifest::NumberedEvent;
+use procd_store::record::Record;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::api::{Reply, StopOutcome};
+use super::refusal::Refusal;
+use super::runner::{Running, SpawnFailure};
+use super::view::{ProcessView, Snapshot};
+use crate::drain::Output;
+
+/// A process the daemon knows.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) handle: Handle,
+    pub(super) owner: Owner,
+    /// The order of registration: newest has the highest.
+    pub(super) number: u64,
+    pub(super) life: Life,
+    /// The record as decided; may be ahead of what is shown.
+    pub(super) record: Record,
+    /// The number of its latest record in the log.
+    pub(super) seq: u64,
+    /// Its events with their numbers, for the manifest's file.
+    pub(super) events: Vec<NumberedEvent>,
+    /// The number of its notification.
+    pub(super) notification_seq: Option<u64>,
+    pub(super) shown: watch::Sender<Snapshot>,
+    pub(super) output: Output,
+    /// Set from registration until the end is released.
+    pub(super) active: Option<Active>,
+    pub(super) storage: Storage,
+}
+
+/// How far the end of a process is on its way to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// It has not ended.
+    Live,
+    /// The terminal batch is submitted, or something is to be tried again at that time.
+    EndPending(Option<(Instant, Again)>),
+    /// The terminal batch is durable; the seal is under way.
+    Sealing,
+    /// The manifest's file stands.
+    Sealed,
+}
+
+/// How a terminal batch that is not durable is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// The log has it: ask whether it is durable now.
+    Ask,
+    /// The log had no room for it: submit it.
+    Submit,
+}
+
+/// What exists only while a process is active.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) running: Running,
+    pub(super) reservation: Reservation,
+    /// When the exec had succeeded.
+    pub(super) started: Option<Instant>,
+    pub(super) start: StartPhase,
+    pub(super) due: DueTimes,
+    pub(super) stops: Vec<StopWaiter>,
+    /// The time from the spawn to the deadline.
+    pub(super) timeout: Option<Duration>,
+    /// Whether `backgrounded` is published in place of `started`.
+    pub(super) background: bool,
+    /// Why the end is `failed` whatever the leader did.
+    pub(super) failed: Option<String>,
+    /// A killed tree was not proven empty in time.
+    pub(super) teardown: Option<Refusal>,
+}
+
+/// What is due for one process.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct DueTimes {
+    pub(super) deadline: Option<Instant>,
+    pub(super) grace: Option<Instant>,
+    pub(super) interrupt: Option<Instant>,
+    pub(super) leftovers: Option<Instant>,
+}
+
+/// The two things a start's reply waits for, and the reply.
+#[derive(Debug)]
+pub(super) struct StartPhase {
+    pub(super) reply: Option<Reply<super::api::Started>>,
+    /// Whether the starting record is durable.
+    pub(super) durable: bool,
+    /// What the spawn came to.
+    pub(super) spawn: SpawnAnswer,
+}
+
+/// What the spawn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpawnAnswer {
+    /// Not answered.
+    Pending,
+    /// Runs, or was stopped before its exec.
+    Done,
+    /// Failed: the reply waits for the terminal record.
+    Failed(SpawnFailure),
+}
+
+/// A caller that waits for the end.
+#[derive(Debug)]
+pub(super) struct StopWaiter {
+    pub(super) mode: StopMode,
+    /// When an interrupt's caller gets the state as it is then.
+    pub(super) until: Option<Instant>,
+    pub(super) reply: Reply<StopOutcome>,
+}
+
+impl Entry {
+    /// The reading side.
+    pub(super) fn view(&self) -> ProcessView {
+        let running = self.active.as_ref().map(|active| &active.running);
+        ProcessView {
+            handle: self.handle,
+            owner: self.owner,
+            output: self.output.clone(),
+            input: running.and_then(|running| running.input.clone()),
+            inspector: running.map(|running| running.inspector.clone()),
+            snapshot: self.shown.subscribe(),
+        }
+    }
+
+    /// Shows the record as it is decided now.
+    pub(super) fn show(&self, durable: bool) {
+        let record = Arc::new(self.record.clone());
+        self.shown.send_modify(|snapshot| {
+            snapshot.generation += 1;
+            snapshot.record = record;
+            snapshot.durable = durable;
+        });
+    }
+
+    /// Keeps the numbers of a batch: the record, its event, and perhaps its notification.
+    pub(super) fn remember(&mut self, event: Event, submitted: &[Submitted]) {
+        if let Some(record) = submitted.first() {
+            self.seq = record.seq;
+        }
+        if let Some(notification) = submitted.get(2) {
+            self.notification_seq = Some(notification.seq);
+        }
+        super::records::keep(&mut self.events, event, submitted.get(1));
+    }
+
+    /// Whether readers see a terminal state.
+    pub(super) fn is_shown_terminal(&self) -> bool {
+        self.shown.borrow().is_terminal()
+    }
+
+    /// What a stop of this process comes to as of now.
+    pub(super) fn outcome(&self, error: Option<Refusal>) -> StopOutcome {
+        StopOutcome { process_id: self.handle, snapshot: self.shown.borrow().clone(), error }
+    }
+
+    /// Answers every caller that waits for the end.
+    pub(super) fn answer_stops(
+        &mut self,
+        error: Option<&Refusal>,
+        only: impl Fn(StopMode) -> bool,
+    ) {
+        let outcome = self.outcome(error.cloned());
+        let Some(active) = &mut self.active else { return };
+        for waiter in active.stops.extract_if(.., |waiter| only(waiter.mode)) {
+            // A caller that is gone needs no answer.
+            drop(waiter.reply.send(Ok(outcome.clone())));
+        }
+    }
+
+    /// The earliest time at which something is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let retry = match self.storage {
+            Storage::EndPending(again) => again.map(|(at, _)| at),
+            Storage::Live | Storage::Sealing | Storage::Sealed => None,
+        };
+        let active = self.active.as_ref();
+        let due = active.map(|active| active.due).unwrap_or_default();
+        let waiting = active.into_iter().flat_map(|active| &active.stops).filter_map(|w| w.until);
+        [due.deadline, due.grace, due.interrupt, due.leftovers, retry]
+            .into_iter()
+            .flatten()
+            .chain(waiting)
+            .min()
+    }
+}
+
+/// Takes a time that has passed.
+pub(super) fn take_due(time: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = time.is_some_and(|at| at <= now);
+    if is_due {
+        *time = None;
+    }
+    is_due
+}
+
+/// The earlier of a time that may stand already and `after` from now.
+pub(super) fn shorten(time: &mut Option<Instant>, now: Instant, after: Duration) {
+    let at = now + after;
+    *time = Some(time.map_or(at, |standing| standing.min(at)));
+}

@@ -1,0 +1,111 @@
+//! The supervisor's end of the commit log: what is submitted carries a tag, and the tag comes
+//! back to the supervisor's task once the batch is durable or has failed.
+
+use procd_core::{Handle, SessionId};
+use procd_store::log::{CommitError, CommitLog, LogRecord, Submitted};
+use tokio::sync::mpsc;
+
+/// Whose batch it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// The `starting` record of a process.
+    Start(Handle),
+    /// Something of a live process that nobody waits for.
+    Update(Handle),
+    /// The terminal record, its event and its notification.
+    End(Handle),
+    /// The record of a session that was opened.
+    SessionOpened(SessionId),
+    /// The record of a session that was closed.
+    SessionClosed(SessionId),
+    /// The removal of a process.
+    Removal(SessionId, Handle),
+    /// The snapshot of a new part.
+    Snapshot,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// Durable.
+    Yes,
+    /// The log keeps it and writes it again until it is durable: ask again with a barrier.
+    NotYet,
+    /// Refused as a whole for want of room: submit it again later.
+    NoRoom,
+    /// Refused as a whole, which is a bug.
+    Never,
+}
+
+/// A batch that came to its end.
+#[derive(Debug)]
+pub(super) struct Committed {
+    pub(super) tag: Tag,
+    pub(super) saved: Saved,
+}
+
+/// The log and the way back.
+#[derive(Debug)]
+pub(super) struct Journal {
+    log: CommitLog,
+    done: mpsc::Sender<Committed>,
+}
+
+impl Journal {
+    pub(super) const fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
+        Self { log, done }
+    }
+
+    /// Appends a batch in memory; its numbers are given at once, its tag comes back when it is
+    /// durable. Empty when the batch was refused as a whole, which is a bug.
+    pub(super) fn submit(&self, tag: Tag, records: Vec<LogRecord>) -> Vec<Submitted> {
+        self.log.submit(records, self.answer(tag))
+    }
+
+    /// Whether a new part should begin.
+    pub(super) fn part_is_full(&self) -> bool {
+        self.log.part_is_full()
+    }
+
+    /// Asks when all that was submitted before is durable.
+    pub(super) fn barrier(&self, tag: Tag) {
+        self.log.submit(Vec::new(), self.answer(tag));
+    }
+
+    /// Begins a new part with what is live.
+    pub(super) fn start_part(&self, snapshot: Vec<(u64, LogRecord)>) {
+        self.log.start_part(snapshot, self.answer(Tag::Snapshot));
+    }
+
+    /// Whether the log can be written.
+    pub(super) fn is_writable(&self) -> bool {
+        self.log.is_writable()
+    }
+
+    /// Runs on the committer's own thread. The supervisor never waits for that thread, so a full
+    /// queue here only makes it wait for the supervisor.
+    fn answer(&self, tag: Tag) -> Box<dyn FnOnce(Result<(), CommitError>) + Send> {
+        let done = self.done.clone();
+        Box::new(move |result| {
+            let saved = told(tag, &result);
+            if done.blocking_send(Committed { tag, saved }).is_err() {
+                tracing::debug!(?tag, "a batch was committed after the supervisor's end");
+            }
+        })
+    }
+}
+
+/// Logs a failure, once, here.
+fn told(tag: Tag, result: &Result<(), CommitError>) -> Saved {
+    let Err(error) = result else { return Saved::Yes };
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::error!(?tag, error = %error, cause, "a batch is not saved");
+    match error {
+        CommitError::NotDurable { .. } => Saved::NotYet,
+        CommitError::Full => Saved::NoRoom,
+        CommitError::Collision { .. }
+        | CommitError::Conflict { .. }
+        | CommitError::Malformed { .. }
+        | CommitError::Closed => Saved::Never,
+    }
+}

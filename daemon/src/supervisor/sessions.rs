@@ -1,0 +1,409 @@
+//! Sessions: opening, attaching, closing. The supervisor's task owns them, so that a start and a
+//! close that race are in one order.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use procd_core::quota::SessionLimits;
+use procd_core::settings::Limits;
+use procd_core::{LoopId, Owner, SessionId};
+use procd_store::log::LogRecord;
+use procd_store::session::{SessionQuotas as StoredQuotas, SessionRecord};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::api::{
+    Attached, Attachment, Opened, Reply, SESSION_KEY_BYTES, SessionRules, SessionState,
+    StopAllOutcome,
+};
+use super::journal::Tag;
+use super::refusal::Refusal;
+use super::task::Task;
+use super::timers::Due;
+use super::view::WaiterSlots;
+
+/// Tries to mint an id that is not in use.
+const MINT_TRIES: usize = 8;
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) record: SessionRecord,
+    /// Its number in the log, for snapshots.
+    pub(super) seq: u64,
+    pub(super) waiters: WaiterSlots,
+    attached: u64,
+    idle_at: Option<Instant>,
+    opening: Option<Reply<Opened>>,
+    pub(super) close: Option<CloseRun>,
+}
+
+/// The close of a session under way; concurrent callers share it.
+#[derive(Debug, Default)]
+pub(super) struct CloseRun {
+    pub(super) replies: Vec<Reply<StopAllOutcome>>,
+    pub(super) targets: Vec<procd_core::Handle>,
+    pub(super) purge: bool,
+    pub(super) outcome: Option<StopAllOutcome>,
+}
+
+impl Session {
+    /// A session as it was read back.
+    pub(super) fn restored(record: SessionRecord, seq: u64, limits: &Limits) -> Self {
+        let waiters = WaiterSlots::new(lowered(
+            record.quotas.waiters_session_max,
+            limits.waiters_session_max,
+        ));
+        Self { record, seq, waiters, attached: 0, idle_at: None, opening: None, close: None }
+    }
+
+    pub(super) fn state(&self) -> SessionState {
+        self.record.state.into()
+    }
+
+    /// The ledger's limits of this session.
+    pub(super) fn limits(&self, limits: &Limits) -> SessionLimits {
+        let quotas = &self.record.quotas;
+        SessionLimits {
+            running_loop_max: lowered(quotas.running_loop_max, limits.running_loop_max),
+            running_session_max: lowered(quotas.running_session_max, limits.running_session_max),
+            memory_bytes: lowered(quotas.memory_session_bytes, limits.memory_session_bytes),
+            spool_bytes: lowered(quotas.spool_session_bytes, limits.spool_session_bytes),
+        }
+    }
+}
+
+/// A session may lower a limit, never raise it.
+fn lowered(own: Option<u64>, configured: u64) -> u64 {
+    own.map_or(configured, |own| own.min(configured))
+}
+
+/// Hex SHA-256 of a key: all that is ever stored of it.
+fn key_hash(key: &[u8; SESSION_KEY_BYTES]) -> String {
+    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Compares without telling by its time where the two differ.
+fn is_same_hash(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+/// All sessions the daemon knows.
+pub(super) type Sessions = HashMap<SessionId, Session>;
+
+impl Task {
+    pub(super) fn open_session(&mut self, rules: SessionRules, reply: Reply<Opened>) {
+        if let Err(refusal) = self.try_open_session(rules, reply) {
+            let (refusal, reply) = *refusal;
+            drop(reply.send(Err(refusal)));
+        }
+    }
+
+    fn try_open_session(
+        &mut self,
+        rules: SessionRules,
+        reply: Reply<Opened>,
+    ) -> Result<(), Box<(Refusal, Reply<Opened>)>> {
+        let made = self.check_open(&rules).and_then(|()| {
+            let session =
+                mint_id(rules.session_id, SessionId::new, |id| self.sessions.contains_key(id))?;
+            let loop_id = mint_id(rules.loop_id, LoopId::new, |_| false)?;
+            let key = rules.key.map_or_else(|| self.random().map(Some), |_| Ok(None))?;
+            Ok((Owner { session, loop_id }, key))
+        });
+        let (owner, minted_key) = match made {
+            Ok(made) => made,
+            Err(refusal) => return Err(Box::new((refusal, reply))),
+        };
+        let Some(key) = rules.key.or(minted_key) else {
+            return Err(Box::new((Refusal::Internal, reply)));
+        };
+        let record = new_record(owner.session, &rules, &key, self.clock.wall());
+        let mut session = Session::restored(record.clone(), 0, &self.limits);
+        self.ledger.open(owner.session, session.limits(&self.limits));
+        session.opening = Some(reply);
+        session.attached = 1;
+        self.openings.insert(owner.session, (owner, minted_key));
+        self.sessions.insert(owner.session, session);
+        self.storage.write_session(record);
+        Ok(())
+    }
+
+    fn check_open(&self, rules: &SessionRules) -> Result<(), Refusal> {
+        if self.shutdown.is_some() {
+            return Err(Refusal::ShuttingDown { what: "daemon" });
+        }
+        if !self.journal.is_writable() {
+            return Err(Refusal::Setup { cause: "storage", process_id: None });
+        }
+        if rules.session_id.is_some_and(|id| self.sessions.contains_key(&id)) {
+            return Err(Refusal::Invalid {
+                field: "session_id",
+                message: "`session_id` is in use".to_owned(),
+            });
+        }
+        let in_use = self.sessions.len() as u64;
+        if in_use >= self.limits.sessions_max {
+            return Err(Refusal::TooMany {
+                what: "sessions_max",
+                max: self.limits.sessions_max,
+                in_use,
+            });
+        }
+        Ok(())
+    }
+
+    /// The file of a session stands, or could not be written: a new one is logged next.
+    pub(super) fn session_stored(&mut self, id: SessionId, refusal: Option<Refusal>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.opening.is_none() {
+            return;
+        }
+        if let Some(refusal) = refusal {
+            self.refuse_opening(id, refusal);
+            return;
+        }
+        let submitted =
+            self.journal.submit(Tag::SessionOpened(id), vec![LogRecord::session(&session.record)]);
+        session.seq = submitted.first().map_or(0, |submitted| submitted.seq);
+    }
+
+    fn refuse_opening(&mut self, id: SessionId, refusal: Refusal) {
+        self.openings.remove(&id);
+        self.ledger.close(id);
+        if let Some(reply) = self.sessions.remove(&id).and_then(|session| session.opening) {
+            drop(reply.send(Err(refusal)));
+        }
+    }
+
+    /// The record of a new session is durable, or could not be saved.
+    pub(super) fn session_logged(&mut self, id: SessionId, is_durable: bool) {
+        if !is_durable {
+            self.refuse_opening(id, Refusal::Setup { cause: "storage", process_id: None });
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(reply) = session.opening.take() else { return };
+        let Some((owner, minted_key)) = self.openings.remove(&id) else { return };
+        let Some(free) = self.ledger.free(owner) else {
+            drop(reply.send(Err(Refusal::Internal)));
+            return;
+        };
+        let waiters = session.waiters.clone();
+        let attachment = Attachment::new(id, self.own_commands.clone());
+        // A client that is gone drops the attachment, which starts the idle clock.
+        drop(reply.send(Ok(Opened { owner, minted_key, free, waiters, attachment })));
+    }
+
+    pub(super) fn attach_session(
+        &mut self,
+        owner: Owner,
+        key: &[u8; SESSION_KEY_BYTES],
+    ) -> Result<Attached, Refusal> {
+        // The same work for an unknown session as for a wrong key.
+        let given = key_hash(key);
+        let stored = self.sessions.get(&owner.session).filter(|session| session.opening.is_none());
+        let expected = stored.map_or("", |session| session.record.key_sha256.as_str());
+        if !is_same_hash(&given, expected) {
+            return Err(Refusal::SessionNotFound);
+        }
+        let totals = self.totals(|entry| entry.owner.session == owner.session, Some(owner.session));
+        let free = self.ledger.free(owner).ok_or(Refusal::Internal)?;
+        let session = self.sessions.get_mut(&owner.session).ok_or(Refusal::SessionNotFound)?;
+        session.attached += 1;
+        session.idle_at = None;
+        Ok(Attached {
+            owner,
+            label: session.record.label.clone(),
+            state: session.state(),
+            totals,
+            free,
+            waiters: session.waiters.clone(),
+            attachment: Attachment::new(owner.session, self.own_commands.clone()),
+        })
+    }
+
+    /// A connection is gone: the last one starts the idle clock.
+    pub(super) fn detached(&mut self, id: SessionId) {
+        let now = self.clock.monotonic();
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.attached = session.attached.saturating_sub(1);
+        start_idle_clock(session, now);
+        if let Some(at) = session.idle_at {
+            self.timers.arm(at, Due::Session(id));
+        }
+    }
+
+    /// Starts the idle clocks of all sessions anew, after a restore.
+    pub(super) fn start_idle_clocks(&mut self) {
+        let now = self.clock.monotonic();
+        for (id, session) in &mut self.sessions {
+            start_idle_clock(session, now);
+            if let Some(at) = session.idle_at {
+                self.timers.arm(at, Due::Session(*id));
+            }
+        }
+    }
+
+    /// The idle clock of a session may have run out.
+    pub(super) fn session_due(&mut self, id: SessionId, now: Instant) {
+        let is_due = self
+            .sessions
+            .get(&id)
+            .is_some_and(|session| session.idle_at.is_some_and(|at| at <= now));
+        if is_due {
+            tracing::info!(session = %id, "no connection for its idle time: closing");
+            self.begin_close(id, CloseRun::default(), None);
+        }
+    }
+
+    /// Stops what runs in a session, then closes it.
+    pub(super) fn close_session(
+        &mut self,
+        owner: Owner,
+        purge: bool,
+        grace: Option<Duration>,
+        reply: Reply<StopAllOutcome>,
+    ) {
+        if let Some(run) = self.sessions.get_mut(&owner.session).and_then(|s| s.close.as_mut()) {
+            run.purge |= purge;
+            run.replies.push(reply);
+            return;
+        }
+        let run = CloseRun { replies: vec![reply], purge, ..CloseRun::default() };
+        self.begin_close(owner.session, run, grace);
+    }
+
+    fn begin_close(&mut self, id: SessionId, mut run: CloseRun, grace: Option<Duration>) {
+        run.targets = self.table.live_of(Some(id));
+        let targets = run.targets.clone();
+        let Some(session) = self.sessions.get_mut(&id) else {
+            for reply in run.replies {
+                drop(reply.send(Err(Refusal::SessionNotFound)));
+            }
+            return;
+        };
+        session.idle_at = None;
+        session.close = Some(run);
+        if session.state() == SessionState::Open {
+            session.record.state = procd_store::session::SessionState::Closing;
+        }
+        self.ask_all_to_end(&targets, grace);
+        self.check_runs();
+    }
+
+    /// Ends the close runs whose targets have all ended or are named as failures.
+    pub(super) fn check_closes(&mut self) {
+        let closing: Vec<SessionId> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.close.as_ref().is_some_and(|run| run.outcome.is_none()))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in closing {
+            let Some(run) = self.sessions.get(&id).and_then(|session| session.close.as_ref())
+            else {
+                continue;
+            };
+            if let Some(outcome) = self.outcome_of(&run.targets) {
+                self.commit_close(id, outcome);
+            }
+        }
+    }
+
+    fn commit_close(&mut self, id: SessionId, outcome: StopAllOutcome) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if let Some(run) = session.close.as_mut() {
+            run.outcome = Some(outcome);
+        }
+        session.record.state = procd_store::session::SessionState::Closed;
+        session.record.closed_at = Some(self.clock.wall_after(session.record.created_at));
+        let submitted =
+            self.journal.submit(Tag::SessionClosed(id), vec![LogRecord::session(&session.record)]);
+        if let Some(submitted) = submitted.first() {
+            session.seq = submitted.seq;
+        }
+    }
+
+    /// The closed record is durable, or could not be saved: the callers get the outcome.
+    pub(super) fn session_closed(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(run) = session.close.take() else { return };
+        self.storage.write_session(session.record.clone());
+        let outcome = run.outcome.unwrap_or_default();
+        for reply in run.replies {
+            drop(reply.send(Ok(outcome.clone())));
+        }
+        if run.purge {
+            let handles: Vec<_> = self.table.newest_first(Some(id)).map(|e| e.handle).collect();
+            for handle in handles {
+                self.remove_process(handle);
+            }
+        }
+    }
+}
+
+fn start_idle_clock(session: &mut Session, now: Instant) {
+    if session.attached == 0 && session.state() == SessionState::Open && session.close.is_none() {
+        session.idle_at = session.record.idle_close_ms.map(|ms| now + Duration::from_millis(ms));
+    }
+}
+
+fn new_record(
+    id: SessionId,
+    rules: &SessionRules,
+    key: &[u8; SESSION_KEY_BYTES],
+    now: Timestamp,
+) -> SessionRecord {
+    let quotas = rules.quotas;
+    SessionRecord {
+        version: procd_store::session::SESSION_VERSION,
+        session_id: id,
+        uid: rustix::process::getuid().as_raw(),
+        key_sha256: key_hash(key),
+        created_at: now,
+        label: rules.label.clone(),
+        workspaces: rules.workspaces.clone(),
+        guard: rules.guard,
+        idle_close_ms: rules
+            .idle_close
+            .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        quotas: StoredQuotas {
+            running_loop_max: quotas.running_loop_max,
+            running_session_max: quotas.running_session_max,
+            memory_session_bytes: quotas.memory_session_bytes,
+            spool_session_bytes: quotas.spool_session_bytes,
+            retained_session_max: quotas.retained_session_max,
+            waiters_session_max: quotas.waiters_session_max,
+        },
+        state: procd_store::session::SessionState::Open,
+        closed_at: None,
+        had_subscriber: false,
+    }
+}
+
+/// The given id, or a new one that is not in use.
+fn mint_id<T: Copy>(
+    given: Option<T>,
+    new: impl Fn(Uuid) -> Result<T, procd_core::ids::IdError>,
+    is_used: impl Fn(&T) -> bool,
+) -> Result<T, Refusal> {
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    (0..MINT_TRIES)
+        .find_map(|_| new(Uuid::new_v4()).ok().filter(|id| !is_used(id)))
+        .ok_or(Refusal::Internal)
+}
+
+impl From<procd_store::session::SessionState> for SessionState {
+    fn from(state: procd_store::session::SessionState) -> Self {
+        match state {
+            procd_store::session::SessionState::Open => Self::Open,
+            procd_store::session::SessionState::Closing => Self::Closing,
+            procd_store::session::SessionState::Closed => Self::Closed,
+        }
+    }
+}

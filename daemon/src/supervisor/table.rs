@@ -1,0 +1,102 @@
+//! The process table and its orders: by handle, by age, by session.
+
+use std::collections::{BTreeMap, HashMap, hash_map};
+
+use procd_core::{Handle, SessionId};
+
+use super::api::Caller;
+use super::entry::Entry;
+use super::refusal::Refusal;
+
+/// All processes the daemon knows.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<Handle, Entry>,
+    by_age: BTreeMap<u64, Handle>,
+    by_session: HashMap<SessionId, BTreeMap<u64, Handle>>,
+    next_number: u64,
+}
+
+impl Table {
+    /// The number of the next entry.
+    pub(super) fn mint_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry) {
+        let (handle, number, session) = (entry.handle, entry.number, entry.owner.session);
+        self.by_age.insert(number, handle);
+        self.by_session.entry(session).or_default().insert(number, handle);
+        self.entries.insert(handle, entry);
+    }
+
+    pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
+        let entry = self.entries.remove(&handle)?;
+        self.by_age.remove(&entry.number);
+        if let hash_map::Entry::Occupied(mut of_session) =
+            self.by_session.entry(entry.owner.session)
+        {
+            of_session.get_mut().remove(&entry.number);
+            if of_session.get().is_empty() {
+                of_session.remove();
+            }
+        }
+        Some(entry)
+    }
+
+    pub(super) fn contains(&self, handle: Handle) -> bool {
+        self.entries.contains_key(&handle)
+    }
+
+    pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {
+        self.entries.get(&handle)
+    }
+
+    pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut Entry> {
+        self.entries.get_mut(&handle)
+    }
+
+    /// The entry if `caller` has authority over it: unknown and foreign get the same answer.
+    pub(super) fn find(&self, caller: Caller, handle: Handle) -> Result<&Entry, Refusal> {
+        let entry = self.entries.get(&handle);
+        entry.filter(|entry| may_touch(caller, entry)).ok_or(Refusal::NotFound)
+    }
+
+    /// The same to change it.
+    pub(super) fn find_mut(
+        &mut self,
+        caller: Caller,
+        handle: Handle,
+    ) -> Result<&mut Entry, Refusal> {
+        let entry = self.entries.get_mut(&handle);
+        entry.filter(|entry| may_touch(caller, entry)).ok_or(Refusal::NotFound)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Newest first; of one session, or of all.
+    pub(super) fn newest_first(&self, session: Option<SessionId>) -> impl Iterator<Item = &Entry> {
+        let order = match session {
+            None => Some(&self.by_age),
+            Some(session) => self.by_session.get(&session),
+        };
+        let handles = order.into_iter().flat_map(|order| order.values().rev());
+        handles.filter_map(|handle| self.entries.get(handle))
+    }
+
+    /// The handles of a session's processes that have not ended for its readers.
+    pub(super) fn live_of(&self, session: Option<SessionId>) -> Vec<Handle> {
+        let live = self.newest_first(session).filter(|entry| !entry.is_shown_terminal());
+        live.map(|entry| entry.handle).collect()
+    }
+}
+
+fn may_touch(caller: Caller, entry: &Entry) -> bool {
+    match caller {
+        Caller::Operator => true,
+        Caller::Owner(owner) => entry.owner == owner,
+    }
+}

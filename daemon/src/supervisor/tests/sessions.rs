@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use procd_core::life::{Request, TreeSignal};
+use procd_core::settings::Limits;
+use procd_core::{LeaderEnd, SessionId};
+use uuid::Uuid;
+
+use super::world::{World, request, soon};
+use crate::supervisor::refusal::Refusal;
+use crate::supervisor::runner::{Order, Report};
+use crate::supervisor::{Caller, SessionRules, SessionState};
+
+#[tokio::test]
+async fn an_unknown_session_and_a_wrong_key_get_the_same_answer() {
+    let world = World::new().await;
+    let opened = world.supervisor.open_session(SessionRules::default()).await.unwrap();
+    let key = opened.minted_key.unwrap();
+    assert!(world.supervisor.attach_session(opened.owner, key).await.is_ok());
+    let wrong = world.supervisor.attach_session(opened.owner, [0; 32]).await.unwrap_err();
+    let mut nobody = opened.owner;
+    nobody.session = SessionId::new(Uuid::from_u128(99)).unwrap();
+    let unknown = world.supervisor.attach_session(nobody, key).await.unwrap_err();
+    assert_eq!(wrong, unknown);
+    world.remove().await;
+}
+
+#[tokio::test]
+async fn an_id_in_use_is_refused_for_a_closed_session_too() {
+    let world = World::new().await;
+    let id = SessionId::new(Uuid::from_u128(5)).unwrap();
+    let rules = || SessionRules { session_id: Some(id), ..SessionRules::default() };
+    let owner = world.supervisor.open_session(rules()).await.unwrap().owner;
+    let is_refused = |refusal| matches!(refusal, Refusal::Invalid { field: "session_id", .. });
+    assert!(is_refused(world.supervisor.open_session(rules()).await.unwrap_err()));
+    world.supervisor.close_session(owner, false, None).await.unwrap();
+    assert!(is_refused(world.supervisor.open_session(rules()).await.unwrap_err()));
+    world.remove().await;
+}
+
+#[tokio::test]
+async fn a_close_stops_what_runs_and_leaves_it_readable() {
+    let mut world = World::new().await;
+    let opened = world.supervisor.open_session(SessionRules::default()).await.unwrap();
+    let owner = opened.owner;
+    let (started, played) = world.running(owner, request()).await;
+    let supervisor = world.supervisor.clone();
+    let close = tokio::spawn(async move { supervisor.close_session(owner, false, None).await });
+    assert_eq!(played.order().await, Order::CloseInput);
+    assert_eq!(played.order().await, Order::Signal(TreeSignal::Terminate, Request::Shutdown));
+    let refused = world.supervisor.start(owner, request()).await.unwrap_err();
+    assert_eq!(refused, Refusal::ShuttingDown { what: "session" });
+    played
+        .report(Report::Reached { request: Request::Shutdown, alive: true, errors: Vec::new() })
+        .await;
+    played.end(LeaderEnd::Code(0)).await;
+    assert_eq!(soon("the close", close).await.unwrap().unwrap().stopped, 1);
+    let key = opened.minted_key.unwrap();
+    let attached = world.supervisor.attach_session(owner, key).await.unwrap();
+    assert_eq!(attached.state, SessionState::Closed);
+    assert!(world.supervisor.find(Caller::Owner(owner), started.view.handle).await.is_ok());
+    world.remove().await;
+}
+
+#[tokio::test]
+async fn a_session_without_a_connection_closes_after_its_idle_time() {
+    let world = World::new().await;
+    let rules = SessionRules {
+        idle_close: Some(Duration::from_millis(10)),
+        key: Some([1; 32]),
+        ..SessionRules::default()
+    };
+    let opened = world.supervisor.open_session(rules).await.unwrap();
+    let owner = opened.owner;
+    drop(opened);
+    soon("the close", async {
+        loop {
+            let attached = world.supervisor.attach_session(owner, [1; 32]).await.unwrap();
+            if attached.state == SessionState::Closed {
+                break;
+            }
+            drop(attached);
+            tokio::time::timeout(Duration::from_millis(15), std::future::pending::<()>())
+                .await
+                .unwrap_err();
+        }
+    })
+    .await;
+    world.remove().await;
+}
+
+#[tokio::test]
+async fn ended_processes_beyond_the_count_are_removed_oldest_first() {
+    let limits = Limits { retained_session_max: 2, ..Limits::default() };
+    let mut world = World::with(limits, None).await;
+    let owner = world.owner().await;
+    let mut handles = Vec::new();
+    for _ in 0..3 {
+        let (started, played) = world.running(owner, request()).await;
+        played.end(LeaderEnd::Code(0)).await;
+        let mut view = started.view;
+        handles.push(view.handle);
+        soon("the seal", view.snapshot.wait_for(|shown| shown.record.sha256.is_some())).await.ok();
+    }
+    let caller = Caller::Owner(owner);
+    soon("the removal", async {
+        while world.supervisor.find(caller, handles[0]).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(world.supervisor.find(caller, handles[1]).await.is_ok());
+    assert!(world.supervisor.find(caller, handles[2]).await.is_ok());
+    world.remove().await;
+}

@@ -1,0 +1,49 @@
+//! When something is due. A heap of hints: each entry knows itself what is due, so an outdated
+//! hint costs one look. No timer exists when nothing is due.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use procd_core::{Handle, SessionId};
+use tokio::time::Instant;
+
+/// Who is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// A process: deadline, grace, leftovers, a waiting interrupt, a save to be tried again.
+    Process(Handle),
+    /// A session: its idle clock.
+    Session(SessionId),
+    /// The shutdown of the daemon: its bound.
+    Shutdown,
+}
+
+/// The hints, earliest first.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, Due)>>,
+}
+
+impl Timers {
+    /// Looks at `due` at `at`.
+    pub(super) fn arm(&mut self, at: Instant, due: Due) {
+        self.heap.push(Reverse((at, due)));
+    }
+
+    /// The next hint that is due by `now`.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
+        let Reverse((at, _)) = self.heap.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, due))| due)
+    }
+
+    /// Sleeps until the next hint; for ever without one. Cancel safe.
+    pub(super) async fn wait(&self) {
+        match self.heap.peek() {
+            Some(Reverse((at, _))) => tokio::time::sleep_until(*at).await,
+            None => std::future::pending().await,
+        }
+    }
+}

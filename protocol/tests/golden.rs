@@ -1,0 +1,100 @@
+//! The frames of `golden/` are read and written back alike for ever: lines are only added. Each
+//! file holds pairs: a request, then a reply to it.
+
+#[cfg(test)]
+mod frames {
+    use std::path::Path;
+
+    use procd_protocol::envelope::{self, ErrorReply, Incoming, Received, RequestOut, ResultReply};
+    use procd_protocol::v1::{self, Call, Params};
+    use procd_protocol::{RequestId, field};
+    use serde_json::Value;
+
+    fn lines(name: &str) -> Vec<String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let text = std::fs::read_to_string(&path).expect("a golden file");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn value(text: &str) -> Value {
+        serde_json::from_str(text).expect("json")
+    }
+
+    /// Writes a request and its typed reply again.
+    fn rewritten<P: Params>(id: RequestId, params: &P, reply: &str) -> (String, String) {
+        let method = P::METHOD.to_string();
+        let request = RequestOut { id, method: &method, params, trace: None };
+        let request = serde_json::to_string(&request).expect("a request");
+        let reply = match envelope::parse_received(reply.as_bytes()).expect("a reply") {
+            Received::Reply { id: Some(id), outcome: Ok(raw) } => {
+                let result: P::Result = serde_json::from_str(raw.get()).expect("a result");
+                serde_json::to_string(&ResultReply { id, result: &result, trace: None })
+            }
+            Received::Reply { id, outcome: Err(error) } => {
+                serde_json::to_string(&ErrorReply { id, error: &error, trace: None })
+            }
+            notice @ Received::Notice { .. } => panic!("no reply: {notice:?}"),
+        };
+        (request, reply.expect("a reply"))
+    }
+
+    fn check_pair(request: &str, reply: &str) {
+        let Ok(Incoming::Request(parsed)) = envelope::parse_incoming(request.as_bytes()) else {
+            panic!("no request: {request}")
+        };
+        let id = parsed.id;
+        let (request_again, reply_again) = match Call::parse(&parsed.method, parsed.params) {
+            Ok(Call::Hello(p)) => rewritten(id, &*p, reply),
+            Ok(Call::SessionOpen(p)) => rewritten(id, &*p, reply),
+            Ok(Call::SessionAttach(p)) => rewritten(id, &*p, reply),
+            Ok(Call::SessionClose(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessStart(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessOutput(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessInput(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessStop(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessInspect(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessList(p)) => rewritten(id, &*p, reply),
+            Ok(Call::OperatorAttach(p)) => rewritten(id, &*p, reply),
+            Ok(Call::DaemonStatus(p)) => rewritten(id, &*p, reply),
+            Ok(Call::DaemonShutdown(p)) => rewritten(id, &*p, reply),
+            Err(error) => panic!("{request}: {error}"),
+        };
+        assert_eq!(value(&request_again), value(request));
+        assert_eq!(value(&reply_again), value(reply));
+    }
+
+    #[test]
+    fn every_method_in_force_has_golden_frames_that_come_back_alike() {
+        for method in v1::IN_FORCE {
+            let lines = lines(&format!("{}.jsonl", method.to_string().replace('/', "_")));
+            assert!(lines.len() >= 2 && lines.len() % 2 == 0, "{method}");
+            for pair in lines.chunks(2) {
+                check_pair(&pair[0], &pair[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn golden_notices_are_read() {
+        for line in lines("notices.jsonl") {
+            let Ok(Incoming::Notice(notice)) = envelope::parse_incoming(line.as_bytes()) else {
+                panic!("no notice: {line}")
+            };
+            assert_eq!(notice.method, envelope::CANCEL);
+            let params: v1::CancelParams = field::parse(notice.params).expect("parameters");
+            assert_eq!(params.request.number(), 7);
+        }
+    }
+
+    #[test]
+    fn golden_protocol_errors_are_read_without_an_id() {
+        for line in lines("protocol_errors.jsonl") {
+            let received = envelope::parse_received(line.as_bytes());
+            let Ok(Received::Reply { id: None, outcome: Err(error) }) = received else {
+                panic!("no error: {line}")
+            };
+            let again = serde_json::to_string(&ErrorReply { id: None, error: &error, trace: None });
+            assert_eq!(value(&again.expect("json")), value(&line));
+        }
+    }
+}
