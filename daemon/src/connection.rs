@@ -1,1 +1,388 @@
-//! To be replaced by the module's own header.
+//! One client: frames in, replies out, each request a task of its own.
+//!
+//!     socket -> frames -> envelope -> request (a task each) -> send queue -> socket
+//!
+//! Everything a client can make the daemon hold is counted: bytes and number of its requests,
+//! bytes and number of its replies, age of a half frame, protocol errors a minute. What is over
+//! a bound costs this client only. No lock is held while its socket is written.
+//! Source: spec, protocol; output, *Waiting*.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use procd_protocol::envelope::{CANCEL, ErrorReply, Incoming, Notice, ResultReply, Trace};
+use procd_protocol::v1::{Call, CancelParams, Method};
+use procd_protocol::words::Word;
+use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, envelope, field, limits};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub mod budget;
+mod errors;
+mod frames;
+mod send;
+
+use budget::Budgets;
+use errors::ErrorRate;
+use frames::{Frame, FrameEnd, FrameReader};
+use send::SendQueue;
+
+use crate::request::{self, Client, Done, Reply};
+
+/// After an error that ends the connection: how long its last words may take to be read.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// At the end of the daemon: how long the last replies may take.
+const LAST_REPLIES: Duration = Duration::from_secs(2);
+
+/// Serves one client until it leaves, breaks the rules, or `client.closing` is cancelled.
+/// Its processes do not depend on it; its waits end with it.
+pub async fn serve<S>(io: S, client: Arc<Client>, budgets: Arc<Budgets>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (read, write) = tokio::io::split(io);
+    let closing = client.closing.clone();
+    let (queue, writer) = send::queue(budgets.replies.clone(), closing.clone());
+    let writing = tokio::spawn(writer.run(write));
+    let mut frames = FrameReader::new(read, budgets.requests.clone());
+    let mut connection = Connection {
+        client,
+        queue,
+        flight: Arc::default(),
+        slots: Arc::new(Semaphore::new(as_count(limits::REQUESTS_IN_FLIGHT_MAX))),
+        errors: ErrorRate::default(),
+        tasks: JoinSet::new(),
+    };
+    let ending = connection.client.ending().clone();
+    let is_parting = tokio::select! {
+        is_parting = connection.run(&mut frames) => is_parting,
+        () = closing.cancelled() => false,
+        () = ending.cancelled() => connection.finish().await,
+    };
+    // Ends the waits of this client; what has to outlive it (a start, a stop) is not among them.
+    connection.tasks.abort_all();
+    drop(connection);
+    if writing.await.is_err() {
+        tracing::error!("bug: the writer of a connection panicked");
+    }
+    if is_parting {
+        // Its last words are lost if the socket is closed while it still sends.
+        drop(tokio::time::timeout(PARTING, frames.discard()).await);
+    }
+}
+
+/// A limit of the protocol as a number of items.
+fn as_count(limit: u64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// The reading side of one connection.
+struct Connection {
+    client: Arc<Client>,
+    queue: SendQueue,
+    flight: Arc<Flight>,
+    slots: Arc<Semaphore>,
+    errors: ErrorRate,
+    tasks: JoinSet<()>,
+}
+
+/// Whether the connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Frame,
+    End,
+}
+
+impl Connection {
+    /// Reads until the end; whether the client was told why it ends.
+    async fn run<R: AsyncRead + Send>(&mut self, frames: &mut FrameReader<R>) -> bool {
+        let deadline = Instant::now() + Duration::from_millis(limits::HELLO_TIMEOUT_MS);
+        let first = tokio::time::timeout_at(deadline, frames.next()).await;
+        let Ok(first) = first else {
+            tracing::debug!("a connection said no hello in time");
+            return false;
+        };
+        let mut next = self.take(first, true).await;
+        while next == Some(Next::Frame) {
+            while self.tasks.try_join_next().is_some() {}
+            next = self.take(frames.next().await, false).await;
+        }
+        next == Some(Next::End)
+    }
+
+    /// The daemon ends: what is in flight comes back by itself and is still answered.
+    async fn finish(&mut self) -> bool {
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(LAST_REPLIES, all).await);
+        false
+    }
+
+    /// One frame, or the end of them. `None` when nobody is there to be told.
+    async fn take(&mut self, frame: Result<Frame, FrameEnd>, is_first: bool) -> Option<Next> {
+        let body = match frame {
+            Ok(frame) => return Some(self.handle(frame, is_first).await),
+            Err(FrameEnd::Closed) => return None,
+            Err(FrameEnd::Broken(error)) => {
+                tracing::debug!(%error, "a connection broke");
+                return None;
+            }
+            Err(FrameEnd::Stalled) => {
+                tracing::debug!("a half frame was not completed in time");
+                return None;
+            }
+            Err(FrameEnd::Refused(codec::FrameError::Empty)) => {
+                ErrorBody::new(ErrorCode::InvalidArguments, "a frame of zero bytes")
+            }
+            Err(FrameEnd::Refused(error @ codec::FrameError::TooLarge { .. })) => {
+                ErrorBody::new(ErrorCode::FrameTooLarge, error.to_string())
+            }
+        };
+        self.refuse(None, &body, None).await;
+        Some(Next::End)
+    }
+
+    async fn handle(&mut self, frame: Frame, is_first: bool) -> Next {
+        let parsed = match envelope::parse_incoming(&frame.bytes) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.protocol_error(error.into(), is_first).await,
+        };
+        match parsed {
+            Incoming::Request(request) if is_first && request.method != Method::Hello.as_str() => {
+                let body = refused_method("`hello` has to be the first request");
+                self.refuse(Some(request.id), &body, request.trace.as_ref()).await;
+                Next::End
+            }
+            Incoming::Notice(_) if is_first => {
+                let body = refused_method("`hello` has to be the first request");
+                self.refuse(None, &body, None).await;
+                Next::End
+            }
+            Incoming::Notice(notice) => self.notice(&notice).await,
+            Incoming::Request(request) => {
+                let call = self.client.admit(&request.method, request.params);
+                let ticket = Ticket { id: request.id, trace: request.trace };
+                match call {
+                    Ok(Call::Hello(hello)) => self.hello(ticket, &hello).await,
+                    Ok(call) => self.start(ticket, call, frame.held).await,
+                    Err(body) if is_first => {
+                        self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
+                        Next::End
+                    }
+                    Err(body) => self.refuse_request(ticket, &body).await,
+                }
+            }
+        }
+    }
+
+    async fn hello(&mut self, ticket: Ticket, hello: &procd_protocol::v1::HelloParams) -> Next {
+        match self.client.hello(hello) {
+            Ok(result) => {
+                let reply = Reply::Hello(Box::new(result));
+                self.queue.push(&reply_frame(&ticket, &reply)).await;
+                Next::Frame
+            }
+            Err(body) => {
+                self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
+                Next::End
+            }
+        }
+    }
+
+    async fn notice(&mut self, notice: &Notice<'_>) -> Next {
+        if notice.method != CANCEL {
+            let body = refused_method("the notice is not supported yet");
+            return self.protocol_error(body, false).await;
+        }
+        match field::parse::<CancelParams>(notice.params) {
+            // What is no longer in flight was answered before the notice came.
+            Ok(cancel) => self.flight.cancel(cancel.request),
+            Err(error) => return self.protocol_error(error.into(), false).await,
+        }
+        Next::Frame
+    }
+
+    /// Starts a request as a task of its own.
+    async fn start(&mut self, ticket: Ticket, call: Call, held: frames::Held) -> Next {
+        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+            let max = limits::REQUESTS_IN_FLIGHT_MAX;
+            let text = format!("{max} requests of this connection are in flight");
+            let body = ErrorBody::new(ErrorCode::TooManyRequests, text);
+            return self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
+        };
+        let cancel = CancellationToken::new();
+        if !self.flight.enter(ticket.id, cancel.clone()) {
+            let text = format!("the id {} is already in flight", ticket.id.number());
+            let details =
+                procd_protocol::Details { field: Some("id".into()), ..Default::default() };
+            let body = ErrorBody::with_details(ErrorCode::InvalidArguments, text, details);
+            return self.protocol_error(body, false).await;
+        }
+        let unanswered = Unanswered {
+            ticket,
+            queue: self.queue.clone(),
+            flight: self.flight.clone(),
+            slot: Some(slot),
+        };
+        let client = self.client.clone();
+        self.tasks.spawn(async move {
+            let method = call.method();
+            let started = client.clock().monotonic();
+            let outcome = request::answer(&client, call, &cancel).await;
+            drop(held);
+            let took_ms = client.clock().since(started).as_millis();
+            tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
+            unanswered.answer(outcome).await;
+        });
+        Next::Frame
+    }
+
+    /// A refused request; an unknown method is a protocol error.
+    async fn refuse_request(&mut self, ticket: Ticket, body: &ErrorBody) -> Next {
+        self.refuse(Some(ticket.id), body, ticket.trace.as_ref()).await;
+        if body.details.field.as_deref() == Some("method") {
+            self.count_error()
+        } else {
+            Next::Frame
+        }
+    }
+
+    async fn protocol_error(&mut self, body: ErrorBody, is_first: bool) -> Next {
+        self.refuse(None, &body, None).await;
+        if is_first { Next::End } else { self.count_error() }
+    }
+
+    fn count_error(&mut self) -> Next {
+        if self.errors.is_too_many(self.client.clock().monotonic()) {
+            tracing::warn!("a client made too many protocol errors; its connection is closed");
+            return Next::End;
+        }
+        Next::Frame
+    }
+
+    async fn refuse(&self, id: Option<RequestId>, body: &ErrorBody, trace: Option<&Trace>) -> Next {
+        self.queue.push(&error_frame(id, body, trace)).await;
+        Next::Frame
+    }
+}
+
+fn refused_method(text: &str) -> ErrorBody {
+    let details = procd_protocol::Details { field: Some("method".into()), ..Default::default() };
+    ErrorBody::with_details(ErrorCode::InvalidArguments, text, details)
+}
+
+/// What a reply needs of its request.
+#[derive(Debug)]
+struct Ticket {
+    id: RequestId,
+    trace: Option<Trace>,
+}
+
+/// The requests in flight and how to cancel each.
+#[derive(Debug, Default)]
+struct Flight(Mutex<HashMap<RequestId, CancellationToken>>);
+
+impl Flight {
+    fn with<T>(&self, look: impl FnOnce(&mut HashMap<RequestId, CancellationToken>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// False when the id is in flight already.
+    fn enter(&self, id: RequestId, cancel: CancellationToken) -> bool {
+        self.with(|flight| match flight.entry(id) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(cancel);
+                true
+            }
+        })
+    }
+
+    fn leave(&self, id: RequestId) {
+        self.with(|flight| drop(flight.remove(&id)));
+    }
+
+    fn cancel(&self, id: RequestId) {
+        if let Some(token) = self.with(|flight| flight.get(&id).cloned()) {
+            token.cancel();
+        }
+    }
+}
+
+/// A request without its reply. Dropped by a panic it answers `internal`, so that no client
+/// waits for ever.
+struct Unanswered {
+    ticket: Ticket,
+    queue: SendQueue,
+    flight: Arc<Flight>,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Unanswered {
+    fn traceparent(&self) -> Option<&str> {
+        self.ticket.trace.as_ref().map(|trace| trace.traceparent.as_str())
+    }
+
+    async fn answer(mut self, outcome: Result<Done, ErrorBody>) {
+        let slot = self.slot.take();
+        let frame = match &outcome {
+            Ok(done) => reply_frame(&self.ticket, &done.reply),
+            Err(body) => error_frame(Some(self.ticket.id), body, self.ticket.trace.as_ref()),
+        };
+        // The id is free before its reply can be seen: a client may use it again at once.
+        self.flight.leave(self.ticket.id);
+        self.queue.push(&frame).await;
+        // Only now may the next big page be built, and the next request come in.
+        drop((outcome, slot));
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if self.slot.is_some() && std::thread::panicking() {
+            tracing::error!("bug: a request panicked");
+            let body = ErrorBody::new(ErrorCode::Internal, "internal error");
+            self.flight.leave(self.ticket.id);
+            self.queue.try_push(&error_frame(
+                Some(self.ticket.id),
+                &body,
+                self.ticket.trace.as_ref(),
+            ));
+        }
+    }
+}
+
+fn reply_frame(ticket: &Ticket, reply: &Reply) -> BytesMut {
+    let mut frame = BytesMut::new();
+    let envelope = ResultReply { id: ticket.id, result: reply, trace: ticket.trace.as_ref() };
+    let written = codec::encode_with(&mut frame, |to| serde_json::to_writer(to, &envelope));
+    if let Err(error) = written {
+        tracing::error!(%error, "bug: a reply does not fit a frame");
+        let body = ErrorBody::new(ErrorCode::Internal, "internal error");
+        return error_frame(Some(ticket.id), &body, ticket.trace.as_ref());
+    }
+    frame
+}
+
+fn error_frame(id: Option<RequestId>, error: &ErrorBody, trace: Option<&Trace>) -> BytesMut {
+    let mut frame = BytesMut::new();
+    let envelope = ErrorReply { id, error, trace };
+    if codec::encode_with(&mut frame, |to| serde_json::to_writer(to, &envelope)).is_err() {
+        tracing::error!("bug: an error does not fit a frame");
+    }
+    frame
+}
+
+/// The frame that refuses a connection before anything was read from it.
+#[must_use]
+pub fn refusal_frame(code: ErrorCode, message: &str) -> BytesMut {
+    error_frame(None, &ErrorBody::new(code, message), None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,240 @@
-//! To be replaced by the module's own header.
+//! From the wire to the core and back: the only place that knows both. One file per group of
+//! methods; every refusal gets its wire code in `error`, every role its methods in `roles`.
+//!
+//! Everything said to an owner is strict: no pid, no path but those it sent itself.
+
+use std::sync::Arc;
+
+use procd_protocol::v1::{self, Call, Method};
+use procd_protocol::words::Word;
+use procd_protocol::{Details, ErrorBody, ErrorCode, limits};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::session::{Binding, Bound};
+use crate::supervisor::Supervisor;
+
+mod daemon;
+mod error;
+mod facts;
+mod input;
+mod output;
+mod page;
+mod process;
+mod record;
+mod roles;
+mod session;
+mod start;
+mod stretch;
+mod tail;
+mod wait;
+
+pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
+
+/// Big replies of one connection that may exist at a time beside its send queue: built, or
+/// waiting for room there.
+const TURNS: usize = 4;
+
+/// One connected client, as its requests see it.
+#[derive(Debug)]
+pub struct Client {
+    daemon: Arc<Daemon>,
+    binding: Binding,
+    turns: Arc<Semaphore>,
+    _counted: ConnectionCount,
+    /// Cancelled when the connection is to be closed at once.
+    pub closing: CancellationToken,
+}
+
+impl Client {
+    /// A client that has said nothing yet.
+    #[must_use]
+    pub fn new(daemon: Arc<Daemon>) -> Arc<Self> {
+        Arc::new(Self {
+            _counted: daemon.count_connection(),
+            daemon,
+            binding: Binding::default(),
+            turns: Arc::new(Semaphore::new(TURNS)),
+            closing: CancellationToken::new(),
+        })
+    }
+
+    /// The clock of the daemon.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.daemon.clock
+    }
+
+    /// Cancelled when the daemon ends.
+    #[must_use]
+    pub fn ending(&self) -> &CancellationToken {
+        &self.daemon.ending
+    }
+
+    /// Reads a request and checks that the role of this connection may make it.
+    /// # Errors
+    /// `invalid_arguments` naming the field, `permission_denied`.
+    pub fn admit(&self, method: &str, params: Option<&RawValue>) -> Result<Call, ErrorBody> {
+        if let Some(known) = Method::from_word(method)
+            && !roles::permits(self.binding.role(), known)
+        {
+            return Err(roles::denied(self.binding.role(), known));
+        }
+        Ok(Call::parse(method, params)?)
+    }
+
+    /// Answers a hello.
+    /// # Errors
+    /// `unsupported_version`, listing what the daemon speaks.
+    pub fn hello(&self, hello: &v1::HelloParams) -> Result<v1::HelloResult, ErrorBody> {
+        daemon::hello(&self.daemon, hello)
+    }
+
+    /// The binding that the role table made sure of.
+    fn bound(&self) -> Result<Bound, ErrorBody> {
+        self.binding.bound().ok_or_else(|| {
+            ErrorBody::new(ErrorCode::PermissionDenied, "this connection has no session")
+        })
+    }
+
+    /// The supervisor, once the restore is over.
+    async fn supervisor(&self) -> Result<Supervisor, ErrorBody> {
+        self.daemon.serving().await.ok_or_else(|| {
+            ErrorBody::new(ErrorCode::SupervisorShuttingDown, "the daemon is shutting down")
+        })
+    }
+
+    /// Waits until one more big reply may exist.
+    async fn turn(&self) -> Turn {
+        Turn(self.turns.clone().acquire_owned().await.ok())
+    }
+}
+
+/// The right to hold one big reply.
+#[derive(Debug, Default)]
+pub struct Turn(Option<OwnedSemaphorePermit>);
+
+/// The result of a request, and the room it takes until it is queued.
+#[derive(Debug)]
+pub struct Done {
+    /// What is sent.
+    pub reply: Reply,
+    _turn: Turn,
+}
+
+impl From<Reply> for Done {
+    fn from(reply: Reply) -> Self {
+        Self { reply, _turn: Turn::default() }
+    }
+}
+
+impl Done {
+    const fn big(reply: Reply, turn: Turn) -> Self {
+        Self { reply, _turn: turn }
+    }
+}
+
+/// The result of each method in force.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "named after their methods")]
+pub enum Reply {
+    Hello(Box<v1::HelloResult>),
+    SessionOpen(Box<v1::SessionOpenResult>),
+    SessionAttach(Box<v1::SessionAttachResult>),
+    SessionClose(Box<v1::SessionCloseResult>),
+    Start(Box<v1::StartResult>),
+    Output(v1::OutputResult),
+    Input(Box<v1::InputResult>),
+    Stop(Box<v1::StopResult>),
+    Inspect(Box<v1::InspectResult>),
+    List(v1::ListResult),
+    OperatorAttach(v1::OperatorAttachResult),
+    Status(Box<v1::StatusResult>),
+    Empty(v1::Empty),
+}
+
+/// Carries out one request. Cancelled, it ends with `cancelled` and frees what it waited on; a
+/// start does that itself, since its process is stopped with it.
+/// # Errors
+/// What the method refuses, as its wire error.
+pub async fn answer(
+    client: &Arc<Client>,
+    call: Call,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
+    if let Call::ProcessStart(params) = call {
+        return start::start(client, *params, cancel).await;
+    }
+    tokio::select! {
+        biased;
+        done = carry_out(client, call) => done,
+        () = cancel.cancelled() => Err(error::cancelled(None)),
+    }
+}
+
+async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> {
+    match call {
+        Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
+        Call::SessionOpen(params) => session::open(client, *params).await,
+        Call::SessionAttach(params) => session::attach(client, *params).await,
+        Call::SessionClose(params) => session::close(client, *params).await,
+        // Its cancelling is its own: see `answer`.
+        Call::ProcessStart(params) => {
+            start::start(client, *params, &CancellationToken::new()).await
+        }
+        Call::ProcessOutput(params) => output::output(client, *params).await,
+        Call::ProcessInput(params) => input::input(client, *params).await,
+        Call::ProcessStop(params) => process::stop(client, *params).await,
+        Call::ProcessInspect(params) => process::inspect(client, *params).await,
+        Call::ProcessList(params) => process::list(client, *params).await,
+        Call::OperatorAttach(params) => session::operator(client, *params).await,
+        Call::DaemonStatus(_) => daemon::status(client).await,
+        Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),
+    }
+}
+
+/// `invalid_arguments` for one field.
+fn invalid(field: &str, why: impl std::fmt::Display) -> ErrorBody {
+    let details = Details { field: Some(field.to_owned()), ..Details::default() };
+    ErrorBody::with_details(ErrorCode::InvalidArguments, format!("`{field}` {why}"), details)
+}
+
+/// A duration of the wire.
+fn millis(ms: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(ms)
+}
+
+/// A limit of the protocol as a number of items or bytes.
+fn as_count(limit: u64) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// The reason of an operator's look at output, logged; owners need none.
+fn log_reason(
+    bound: &Bound,
+    given: Option<&str>,
+    method: Method,
+    handles: &[procd_core::Handle],
+) -> Result<(), ErrorBody> {
+    let reason = match (bound, given) {
+        (Bound::Owner { .. }, None) => return Ok(()),
+        (Bound::Owner { .. }, Some(_)) => return Err(invalid("reason", "is for operators")),
+        (Bound::Operator { .. }, Some(given)) => given,
+        (Bound::Operator { reason: Some(reason), .. }, None) => reason,
+        (Bound::Operator { reason: None, .. }, None) => {
+            return Err(invalid("reason", "is missing: an operator says why it reads output"));
+        }
+    };
+    let names: Vec<_> = handles.iter().map(procd_core::Handle::shortened).collect();
+    tracing::info!(%method, reason, processes = names.join(" "), "an operator looks at output");
+    Ok(())
+}
+
+const _: () = assert!(limits::OUTPUT_REPLY_BYTES_MAX * 3 < limits::FRAME_BYTES_MAX);
+
+#[cfg(test)]
+mod tests;

@@ -28,15 +28,15 @@ params! {
         rows: u64,
         /// Columns of the terminal. Not in force yet.
         cols: u64,
-        /// Not in force yet.
+        /// How long to wait until nothing is left unread, milliseconds.
         flush_ms: u64,
-        /// Not in force yet.
+        /// How long to wait for output behind `cursor` or the end, milliseconds.
         yield_time_ms: u64,
-        /// Not in force yet.
+        /// Where the entry begins; absent = the end just before the call.
         cursor: u64,
-        /// Not in force yet.
+        /// Size of the entry's page, 1..=1 MiB.
         limit_bytes: u64,
-        /// Not in force yet.
+        /// Default `safe_text`.
         encoding: Encoding,
         /// Not in force yet.
         fold: bool,
@@ -83,7 +83,7 @@ impl Params for InputParams {
 
     fn later(&self) -> Option<&'static str> {
         first_given!(
-            self: keys, rows, cols, flush_ms, yield_time_ms, cursor, limit_bytes, encoding, fold,
+            self: keys, rows, cols, fold,
         )
     }
 }

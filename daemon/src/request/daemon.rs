@@ -1,0 +1,171 @@
+//! hello, daemon/status, daemon/shutdown.
+
+use std::sync::atomic::Ordering;
+
+use procd_core::Tier;
+use procd_protocol::v1::{self, RestoreReport};
+use procd_protocol::words::Open;
+use procd_protocol::{Details, ErrorBody, ErrorCode, SessionId};
+
+use super::error::process_id;
+use super::facts::{Daemon, RestoreFacts, Shutdown, Stage};
+use super::stretch::as_u64;
+use super::{Client, Done, Reply, millis, record};
+use crate::session::{Bound, Role};
+use crate::supervisor::{Caller, ListFilter, Supervisor};
+
+/// What this daemon is called in a hello.
+const NAME: &str = "procd";
+/// Its version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The versions of the protocol it speaks.
+const SPOKEN: &[u32] = &[v1::VERSION];
+
+pub(super) fn hello(
+    daemon: &Daemon,
+    hello: &v1::HelloParams,
+) -> Result<v1::HelloResult, ErrorBody> {
+    let common = SPOKEN.iter().rev().find(|version| hello.versions.contains(version));
+    let Some(&version) = common else {
+        let details = Details { versions: Some(SPOKEN.to_vec()), ..Details::default() };
+        let text = format!("no version in common; this daemon speaks {SPOKEN:?}");
+        return Err(ErrorBody::with_details(ErrorCode::UnsupportedVersion, text, details));
+    };
+    tracing::debug!(client = hello.client.name, version = hello.client.version, "hello");
+    Ok(v1::HelloResult {
+        version,
+        server: v1::Server { name: NAME.to_owned(), version: VERSION.to_owned() },
+        features: Vec::new(),
+        limits: daemon.facts.all_limits(),
+        containment: containment(daemon),
+        instance_id: daemon.facts.instance_id.to_string(),
+        boot_id: daemon.facts.boot_id.to_string(),
+        warnings: daemon.facts.warnings.clone(),
+    })
+}
+
+fn containment(daemon: &Daemon) -> v1::Containment {
+    let tier = match daemon.facts.tier {
+        Some(Tier::Cgroup) => Open::Known(v1::Tier::Cgroup),
+        Some(Tier::Shim) => Open::Known(v1::Tier::Shim),
+        None => Open::Unknown("none".to_owned()),
+    };
+    v1::Containment { tier, guarantees: daemon.facts.guarantees.clone() }
+}
+
+pub(super) async fn status(client: &Client) -> Result<Done, ErrorBody> {
+    let daemon = &client.daemon;
+    let stage = daemon.stage.borrow().clone();
+    let role = client.binding.role();
+    let mut status = v1::StatusResult {
+        versions: v1::Versions {
+            server: VERSION.to_owned(),
+            protocol: SPOKEN.to_vec(),
+            state_format: daemon.facts.state_format,
+        },
+        uptime_ms: as_ms(daemon.clock.since(daemon.started)),
+        limits: daemon.facts.all_limits(),
+        containment: Some(containment(daemon)),
+        restore: restore(daemon, &stage, role),
+        totals: None,
+        session: None,
+        sessions: None,
+        connections: None,
+        pid: None,
+        degraded: Vec::new(),
+        escaped: None,
+        dropped_notifications: None,
+        lingering_hint: None,
+    };
+    if let (Stage::Serving(supervisor, _), Some(bound)) = (&stage, client.binding.bound()) {
+        fill(&mut status, supervisor, daemon, &bound).await;
+    }
+    Ok(Reply::Status(Box::new(status)).into())
+}
+
+/// What a role sees beyond the facts.
+async fn fill(
+    status: &mut v1::StatusResult,
+    supervisor: &Supervisor,
+    daemon: &Daemon,
+    bound: &Bound,
+) {
+    let session = match bound {
+        Bound::Owner { owner, .. } => Some(owner.session),
+        Bound::Operator { .. } => None,
+    };
+    let facts = supervisor.status(session).await;
+    status.totals = Some(record::totals(&facts.totals));
+    if !facts.storage_writable {
+        status.degraded.push("the commit log cannot be written: no process can start".to_owned());
+    }
+    match bound {
+        Bound::Owner { owner, .. } => {
+            let filter = ListFilter { limit: 1, ..ListFilter::default() };
+            let page = supervisor.list(Caller::Owner(*owner), filter).await.ok();
+            let free = page.and_then(|page| page.free);
+            let id = SessionId::new(owner.session.uuid());
+            if let (Some(free), Some(session_id)) = (free, id) {
+                let free = record::free(free);
+                let state = Open::Known(v1::SessionState::Open);
+                status.session = Some(v1::OwnSession { session_id, label: None, state, free });
+            }
+        }
+        Bound::Operator { .. } => {
+            status.sessions = Some(facts.sessions);
+            status.connections = Some(daemon.connections.load(Ordering::Acquire));
+            status.pid = Some(std::process::id());
+        }
+    }
+}
+
+fn restore(daemon: &Daemon, stage: &Stage, role: Role) -> RestoreReport {
+    match stage {
+        Stage::Restoring(facts) => RestoreReport {
+            duration_ms: as_ms(daemon.clock.since(daemon.started)),
+            ..counts(facts)
+        },
+        Stage::Serving(_, facts) => {
+            let counts = RestoreReport { done: true, ..counts(facts) };
+            match role {
+                Role::Unbound | Role::Owner => counts,
+                Role::Operator => RestoreReport {
+                    reconciled: facts.lost.iter().map(|&handle| process_id(handle)).collect(),
+                    damage: facts
+                        .damage
+                        .iter()
+                        .map(|(what, reason)| v1::Damage {
+                            what: what.clone(),
+                            reason: reason.clone(),
+                        })
+                        .collect(),
+                    ..counts
+                },
+            }
+        }
+    }
+}
+
+fn counts(facts: &RestoreFacts) -> RestoreReport {
+    RestoreReport {
+        records: facts.records,
+        sessions: facts.sessions,
+        lost: as_u64(facts.lost.len()),
+        damaged: as_u64(facts.damage.len()),
+        duration_ms: as_ms(facts.took),
+        ..RestoreReport::default()
+    }
+}
+
+fn as_ms(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Answers before the exit begins: the exit's first step is another task's.
+pub(super) fn shutdown(client: &Client, params: &v1::ShutdownParams) -> Done {
+    let wish = Shutdown { grace: params.grace_ms.map(millis) };
+    if client.daemon.shutdown.try_send(wish).is_err() {
+        tracing::debug!("a shutdown is under way already");
+    }
+    Reply::Empty(v1::Empty {}).into()
+}

@@ -1,0 +1,291 @@
+//! process/start: from parameters to a start request, then as much waiting as was asked for.
+//!
+//! The start itself is a task of its own: once it is under way it outlives its connection.
+//! Source: spec, lifecycle, *Foreground, background, yield*.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_core::settings::Limits;
+use procd_core::{Handle, OriginId, Owner, StopMode};
+use procd_protocol::v1::{self, Encoding, OnLeaderExit, Stdin, WokeBy};
+use procd_protocol::words::Open;
+use procd_protocol::{ErrorBody, limits};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{cancelled, of_read, wire};
+use super::output::page_at;
+use super::page::{self, Form, Room};
+use super::process::owner_of;
+use super::stretch::Filter;
+use super::wait::sleep_until;
+use super::{Client, Done, Reply, as_count, invalid, millis, tail};
+use crate::supervisor::refusal::Refusal;
+use crate::supervisor::runner::{Program, StartRequest, StdinMode};
+use crate::supervisor::view::{ProcessView, Snapshot};
+use crate::supervisor::{Caller, Started, Supervisor};
+
+/// How long a cancelled start may take to tell which process it had made.
+const CANCELLED_START: Duration = Duration::from_secs(2);
+
+/// How the caller waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Not at all.
+    Background,
+    /// So long at most.
+    Yield(Duration),
+    /// To the end.
+    Foreground,
+}
+
+pub(super) async fn start(
+    client: &Arc<Client>,
+    params: v1::StartParams,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
+    let owner = owner_of(client.bound()?.caller())?;
+    let mode = mode(&params);
+    let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let request = request(params, mode, &client.daemon.facts.limits)?;
+    let supervisor = tokio::select! {
+        supervisor = client.supervisor() => supervisor?,
+        () = cancel.cancelled() => return Err(cancelled(None)),
+    };
+    let starting = Starting::begin(supervisor.clone(), owner, request);
+    let Started { view } = starting.finish(cancel).await?;
+    let unanswered = Unanswered { supervisor, owner, handle: view.handle };
+    let mut watched = view.clone();
+    let woke_by = tokio::select! {
+        biased;
+        woke_by = unanswered.wait(client, &mut watched, mode) => woke_by?,
+        () = cancel.cancelled() => {
+            unanswered.stop();
+            return Err(cancelled(Some(view.handle)));
+        }
+    };
+    let turn = client.turn().await;
+    let snapshot = view.now();
+    let result = result(&view, &snapshot, woke_by, limit).await;
+    let result = result.map_err(|refusal| wire(&refusal))?;
+    Ok(Done::big(Reply::Start(Box::new(result)), turn))
+}
+
+fn mode(params: &v1::StartParams) -> Mode {
+    match (params.background, params.yield_time_ms) {
+        (Some(true), _) => Mode::Background,
+        (Some(false) | None, Some(ms)) => Mode::Yield(millis(ms)),
+        (Some(false) | None, None) => Mode::Foreground,
+    }
+}
+
+/// What the supervisor is asked for. Form and ranges were checked when the request was read.
+fn request(
+    params: v1::StartParams,
+    mode: Mode,
+    limits: &Limits,
+) -> Result<StartRequest, ErrorBody> {
+    let ceiling = |field: &str, value: Option<u64>, max: u64| match value {
+        Some(value) if value > max => {
+            Err(invalid(field, format_args!("is {value}, above the ceiling of {max} bytes")))
+        }
+        Some(_) | None => Ok(value),
+    };
+    let memory_bytes = ceiling("memory_bytes", params.memory_bytes, limits.memory_process_bytes)?;
+    let spool_bytes = ceiling("spool_bytes", params.spool_bytes, limits.spool_process_bytes)?;
+    let program = match (params.argv, params.command) {
+        (Some(argv), None) => Program::Argv(argv.into_iter().map(OsString::from).collect()),
+        (None, Some(line)) => Program::Line(OsString::from(line)),
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(invalid("argv", "or `command` has to be there, not both"));
+        }
+    };
+    match params.on_leader_exit {
+        None | Some(OnLeaderExit::KillTree) => {}
+        Some(OnLeaderExit::KeepTree) => {
+            return Err(invalid("on_leader_exit", "`keep_tree` is not supported yet"));
+        }
+    }
+    let origin = params.origin.map(|id| OriginId::new(id.uuid())).transpose();
+    Ok(StartRequest {
+        program,
+        cwd: params.cwd.map(PathBuf::from),
+        env: variables(params.env),
+        umask: None,
+        stdin: stdin(params.stdin, mode),
+        merge_streams: params.merge_streams.unwrap_or(false),
+        timeout: params.timeout_ms.map(millis),
+        memory_bytes,
+        spool_bytes,
+        label: params.label,
+        origin: origin.map_err(|error| invalid("origin", error))?,
+        background: mode == Mode::Background,
+    })
+}
+
+fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
+    let pairs = env.map(|env| env.0).unwrap_or_default();
+    pairs.into_iter().map(|(name, value)| (name.into(), value.map(OsString::from))).collect()
+}
+
+/// A plain foreground command gets no stdin, so that `cat` or `rg` ends at once.
+const fn stdin(given: Option<Stdin>, mode: Mode) -> StdinMode {
+    match (given, mode) {
+        (Some(Stdin::Pipe), _) | (None, Mode::Background | Mode::Yield(_)) => StdinMode::Pipe,
+        (Some(Stdin::Null), _) | (None, Mode::Foreground) => StdinMode::Null,
+    }
+}
+
+/// A start under way, in a task of its own.
+struct Starting {
+    supervisor: Supervisor,
+    owner: Owner,
+    task: JoinHandle<Result<Started, Refusal>>,
+}
+
+impl Starting {
+    fn begin(supervisor: Supervisor, owner: Owner, request: StartRequest) -> Self {
+        let starter = supervisor.clone();
+        let task = tokio::spawn(async move { starter.start(owner, request).await });
+        Self { supervisor, owner, task }
+    }
+
+    /// Waits for it. Cancelled meanwhile, what it makes is stopped at once.
+    async fn finish(mut self, cancel: &CancellationToken) -> Result<Started, ErrorBody> {
+        tokio::select! {
+            biased;
+            started = &mut self.task => return flat(started).map_err(|refusal| wire(&refusal)),
+            () = cancel.cancelled() => {}
+        }
+        let (supervisor, owner) = (self.supervisor, self.owner);
+        let task = self.task;
+        let stopping = tokio::spawn(async move {
+            let handle = flat(task.await).ok()?.view.handle;
+            Unanswered { supervisor, owner, handle }.stop();
+            Some(handle)
+        });
+        let told = tokio::time::timeout(CANCELLED_START, stopping).await;
+        Err(cancelled(told.ok().and_then(Result::ok).flatten()))
+    }
+}
+
+fn flat(
+    joined: Result<Result<Started, Refusal>, tokio::task::JoinError>,
+) -> Result<Started, Refusal> {
+    joined.unwrap_or_else(|error| {
+        tracing::error!(%error, "bug: a start panicked");
+        Err(Refusal::Internal)
+    })
+}
+
+/// A process whose start has not been answered yet.
+struct Unanswered {
+    supervisor: Supervisor,
+    owner: Owner,
+    handle: Handle,
+}
+
+impl Unanswered {
+    /// Waits as asked; why the waiting ended.
+    async fn wait(
+        &self,
+        client: &Client,
+        view: &mut ProcessView,
+        mode: Mode,
+    ) -> Result<WokeBy, ErrorBody> {
+        let deadline = match mode {
+            Mode::Background => return Ok(WokeBy::Poll),
+            Mode::Yield(limit) => Some(Instant::now() + limit),
+            Mode::Foreground => None,
+        };
+        tokio::select! {
+            biased;
+            _ended = view.ended() => return Ok(WokeBy::Exit),
+            () = client.ending().cancelled() => return Ok(WokeBy::Shutdown),
+            () = sleep_until(deadline) => {}
+        }
+        let handed_over = self.supervisor.background(self.owner, self.handle).await;
+        match handed_over.map_err(|refusal| wire(&refusal))? {
+            true => Ok(WokeBy::Timeout),
+            // The end came first: it is the reply.
+            false => {
+                drop(view.ended().await);
+                Ok(WokeBy::Exit)
+            }
+        }
+    }
+
+    /// Stops the process politely; nobody waits for that.
+    fn stop(&self) {
+        let (supervisor, caller) = (self.supervisor.clone(), Caller::Owner(self.owner));
+        let handle = self.handle;
+        drop(tokio::spawn(async move {
+            let stopped = supervisor.stop(caller, handle, StopMode::Terminate, None).await;
+            if let Err(refusal) = stopped {
+                tracing::warn!(%refusal, handle = handle.shortened(), "a cancelled start lives on");
+            }
+        }));
+    }
+}
+
+/// The entry, or head and tail of an ended process whose text does not fit.
+async fn result(
+    view: &ProcessView,
+    snapshot: &Snapshot,
+    woke_by: WokeBy,
+    limit: usize,
+) -> Result<v1::StartResult, Refusal> {
+    let form = Form { limit, encoding: Encoding::SafeText, filter: Filter::Combined, tags: false };
+    let page = page_at(view, snapshot, 0, form, &mut Room::of_reply()).await?;
+    let origin = procd_protocol::OriginId::new(snapshot.record.origin.uuid());
+    let mut result = v1::StartResult {
+        page,
+        origin: origin.ok_or(Refusal::Internal)?,
+        woke_by: Open::Known(woke_by),
+        truncated: false,
+        head: None,
+        tail: None,
+        omitted_bytes: None,
+    };
+    if snapshot.is_terminal() && result.page.more {
+        truncate(&mut result, view, limit).await?;
+    }
+    Ok(result)
+}
+
+async fn truncate(
+    result: &mut v1::StartResult,
+    view: &ProcessView,
+    limit: usize,
+) -> Result<(), Refusal> {
+    let (head_limit, tail_limit) = procd_text::split_limit(limit);
+    let form = Form {
+        limit: head_limit,
+        encoding: Encoding::SafeText,
+        filter: Filter::Combined,
+        tags: false,
+    };
+    let head = page::content(&view.output, 0, true, form, Room::of_reply()).await;
+    let head = head.map_err(|error| of_read(&error))?;
+    let shown = tail::with_head(&view.output, head, tail_limit).await;
+    let shown = shown.map_err(|error| of_read(&error))?;
+    let page = &mut result.page;
+    page.output = None;
+    page.next_cursor = page.total_bytes;
+    page.more = false;
+    page.eof = true;
+    page.held_bytes = None;
+    page.artifact.end_cursor = page.total_bytes;
+    result.truncated = true;
+    result.omitted_bytes = Some(shown.omitted_bytes);
+    result.head = Some(shown.head);
+    result.tail = Some(shown.tail);
+    Ok(())
+}
+
+/// The default of `limit_bytes` may not be above what a page holds.
+const _: () = assert!(limits::LIMIT_BYTES_DEFAULT <= limits::LIMIT_BYTES_MAX);
