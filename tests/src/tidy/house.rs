@@ -20,6 +20,9 @@ const ROOMS: &[&str] = &[
 /// What every room may import.
 const COMMON: &[&str] = &["config", "clock", "failpoint"];
 
+/// The one seam that points up: `process` fills the runner trait that `supervisor` knows it by, and answers in its values.
+const SEAM: &[&str] = &["crate::supervisor::runner", "crate::supervisor::refusal"];
+
 /// The room a file of the daemon is in.
 fn room(path: &Path) -> String {
     let first = path.strip_prefix("daemon/src").unwrap().components().next().unwrap();
@@ -69,7 +72,10 @@ fn daemon_modules_import_only_modules_below_them() {
             findings.push(format!("{}: a room that the house does not have", path.display()));
             continue;
         };
-        for name in lines(&path).iter().flat_map(|line| named(line)) {
+        let seam = if own == "process" { SEAM } else { &[] };
+        let below_seam =
+            |line: &String| seam.iter().fold(line.clone(), |line, path| line.replace(path, ""));
+        for name in lines(&path).iter().map(below_seam).flat_map(|line| named(&line)) {
             if ROOMS[..place].contains(&name.as_str()) {
                 findings.push(format!("{}: `{name}`", path.display()));
             }
