@@ -11,6 +11,8 @@ mod output;
 mod stream;
 mod sync;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,1 +1,165 @@
-//! To be replaced by the module's own header.
+//! Processes: what the supervisor decides is done here, through the guardian. One task a process;
+//! the only module that signals. Must not know the wire, records or sessions.
+//!
+//! ```text
+//! StartRequest --prepare--> Plan --start--> materials -> guardian -> exec -> end -> empty -> reaped
+//! ```
+
+mod drive;
+pub mod environment;
+mod failure;
+mod guardian;
+mod input;
+mod inspect;
+mod materials;
+pub mod plan;
+mod spawn;
+mod tree;
+mod watch;
+mod watched;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use procd_core::Tier;
+use procd_core::settings::Limits;
+use procd_sys::containment::Containment;
+use procd_sys::guardian::Launched;
+use procd_sys::image::ChildOptions;
+
+use crate::drain::Drains;
+use crate::supervisor::refusal::Refusal;
+use crate::supervisor::runner::{
+    Input, OrderQueue, PlanFacts, Runner, Running, StartContext, StartRequest, StdinMode,
+};
+use environment::EnvironmentOptions;
+use guardian::GuardianLink;
+use input::{InputBudget, PipeInput};
+use inspect::TreeInspector;
+use plan::Plan;
+use spawn::Start;
+
+/// What the configuration says of commands.
+#[derive(Debug, Clone)]
+pub struct RunnerOptions {
+    /// The effective limits.
+    pub limits: Arc<Limits>,
+    /// What commands find in their environment.
+    pub environment: EnvironmentOptions,
+    /// The shell of `command`; absent = /bin/bash if there, else /bin/sh.
+    pub shell: Option<PathBuf>,
+    /// What every child sets before its exec; the umask is the default one.
+    pub child: ChildOptions,
+}
+
+impl RunnerOptions {
+    fn shell(&self) -> PathBuf {
+        let bash = Path::new("/bin/bash");
+        match &self.shell {
+            Some(shell) => shell.clone(),
+            None if bash.exists() => bash.to_owned(),
+            None => "/bin/sh".into(),
+        }
+    }
+}
+
+/// The runner of real commands.
+#[derive(Debug)]
+pub struct RealRunner {
+    options: Arc<RunnerOptions>,
+    containment: Containment,
+    link: GuardianLink,
+    drains: Arc<Drains>,
+    input: Arc<InputBudget>,
+}
+
+impl RealRunner {
+    /// Takes over what was made before the runtime. To be called on the control runtime.
+    /// - `held`: the locks, for a guardian that has to be started anew.
+    /// # Errors
+    /// The guardian's link cannot be watched.
+    pub fn new(
+        options: RunnerOptions,
+        containment: Containment,
+        guardian: Launched,
+        held: Vec<OwnedFd>,
+        drains: Arc<Drains>,
+    ) -> std::io::Result<Self> {
+        let link = GuardianLink::start(containment.clone(), guardian, held)?;
+        let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
+        Ok(Self { options: Arc::new(options), containment, link, drains, input })
+    }
+
+    /// The tier that commands get; `None` = no start is possible.
+    #[must_use]
+    pub const fn tier(&self) -> Option<Tier> {
+        self.containment.tier()
+    }
+
+    /// The pid of the guardian, for operators; `None` while there is none.
+    #[must_use]
+    pub fn guardian_pid(&self) -> Option<i32> {
+        self.link.pid()
+    }
+
+    /// Processes found outside every control group of ours, and killed.
+    #[must_use]
+    pub fn escaped(&self) -> u64 {
+        self.link.escaped()
+    }
+}
+
+impl Runner for RealRunner {
+    type Plan = Plan;
+
+    async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
+        let tier = match &self.containment {
+            Containment::Cgroup(_) => Tier::Cgroup,
+            Containment::Shim { .. } => Tier::Shim,
+            Containment::Unavailable { reason } => {
+                return Err(Refusal::Containment { message: reason.clone() });
+            }
+        };
+        let options = Arc::clone(&self.options);
+        let request = request.clone();
+        let make = move || plan::make(&options, tier, &request);
+        match tokio::task::spawn_blocking(make).await {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::error!(%error, "bug: a preparation did not end");
+                Err(Refusal::Internal)
+            }
+        }
+    }
+
+    fn start(&self, plan: Plan, context: StartContext) -> Running {
+        let orders = Arc::new(OrderQueue::default());
+        let inspector = Arc::new(TreeInspector::default());
+        let input = match plan.stdin {
+            StdinMode::Pipe => Some(PipeInput::new(
+                Arc::clone(&self.input),
+                self.options.limits.input_process_bytes,
+            )),
+            StdinMode::Null => None,
+        };
+        let running = Running {
+            orders: Arc::clone(&orders),
+            input: input.clone().map(|input| -> Arc<dyn Input> { input }),
+            inspector: inspector.clone(),
+        };
+        let start = Start {
+            containment: self.containment.clone(),
+            link: self.link.clone(),
+            drains: Arc::clone(&self.drains),
+            plan,
+            writer: context.writer,
+            reports: context.reports,
+            orders,
+            input,
+            inspector,
+        };
+        tokio::spawn(start.run());
+        running
+    }
+}

@@ -131,7 +131,10 @@ fn recover_process(
 fn reopen(path: &Path, record: &Record, boot_id: Uuid, report: &mut Report) -> Output {
     let bounds = Bounds { total: record.total_bytes, retained_from: record.retained_from };
     match SpoolReader::open(path, boot_id) {
-        Ok(reader) => Output::reopen(reader, record.spool_state == SpoolState::Sealed),
+        Ok(reader) => {
+            let is_sealed = record.spool_state == SpoolState::Sealed;
+            Output::reopen(reader, record.total_bytes, is_sealed)
+        }
         Err(error) => {
             let what = format!("spool of {}", record.process_id.shortened());
             report.damage.push(Damage { what, reason: error.to_string() });

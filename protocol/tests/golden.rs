@@ -30,10 +30,12 @@ mod frames {
                 let result: P::Result = serde_json::from_str(raw.get()).expect("a result");
                 serde_json::to_string(&ResultReply { id, result: &result, trace: None })
             }
-            Received::Reply { id, outcome: Err(error) } => {
+            Received::Reply { id: id @ Some(_), outcome: Err(error) } => {
                 serde_json::to_string(&ErrorReply { id, error: &error, trace: None })
             }
-            notice @ Received::Notice { .. } => panic!("no reply: {notice:?}"),
+            notice @ (Received::Notice { .. } | Received::Reply { id: None, .. }) => {
+                panic!("no reply: {notice:?}")
+            }
         };
         (request, reply.expect("a reply"))
     }

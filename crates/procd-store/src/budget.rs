@@ -70,6 +70,13 @@ impl Share {
         self.bytes += bytes;
     }
 
+    /// Gives back `bytes` of what it took, for something that could not be made after all.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.budget.shared.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes -= bytes;
+    }
+
     /// Bytes held.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -98,6 +105,8 @@ mod tests {
         assert_eq!((first.bytes(), second.bytes(), budget.used()), (7, 4, 11));
         drop(second);
         assert!(first.try_grow(3));
+        first.shrink(1);
+        assert_eq!((first.bytes(), budget.used()), (9, 9));
         drop(first);
         assert_eq!(budget.used(), 0);
     }

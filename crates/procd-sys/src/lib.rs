@@ -1,1 +1,29 @@
+//! The system side of procd: guardian, shim, spawn, control groups, signals. The only crate with
+//! unsafe code, and all of it is in [`raw`]; the rest is plain code over safe calls.
+//!
+//! ```text
+//! daemon --(SEQPACKET: requests)--> guardian --clone3 into a leaf--> command        tier 1
+//!    |   <--(reports by key)------      \------fork--> shim --fork--> command        tier 2
+//!    \------------(SEQPACKET: the death socket)---------/
+//! ```
+//!
+//! Must not know tokio, threads or a store. Descriptors given to the daemon do not block.
+#![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod cgroup;
+pub mod channel;
+mod child;
+pub mod containment;
+pub mod guardian;
+pub mod image;
+pub mod members;
+pub mod message;
+pub mod names;
+mod procfs;
+#[expect(unsafe_code, reason = "the one module of raw system calls")]
+mod raw;
+mod shim;
+mod wait;
+
+pub use members::{SignalRefusals, live_tree};
+pub use raw::open_files_limit;

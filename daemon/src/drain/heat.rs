@@ -128,8 +128,8 @@ mod tests {
         Heat { pipe_bytes: 1 << 20, grown: true, ..Heat::default() }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn only_a_storm_of_small_bursts_is_left_to_gather() {
+    #[test]
+    fn only_a_storm_of_small_bursts_is_left_to_gather() {
         let start = Instant::now();
         let mut slow = large_pipe();
         for i in 0..1_000 {
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(burst(&mut fast, 600_000, now), None, "a writer must not be throttled");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_quiet_stream_is_read_at_once_again() {
+    #[test]
+    fn a_quiet_stream_is_read_at_once_again() {
         let start = Instant::now();
         let mut heat = Heat { chatty: true, ..large_pipe() };
         heat.last_bytes = Some(start);

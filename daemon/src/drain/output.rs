@@ -140,10 +140,16 @@ impl Output {
         (output, OutputWriter { shared, spool })
     }
 
-    /// The output of a process that an earlier daemon ran. `sealed`: its record says so.
+    /// The output of a process that an earlier daemon ran.
+    /// - `total_bytes`: as its record has it; what the spool does not reach is a gap.
+    /// - `sealed`: its record says so.
     #[must_use]
-    pub fn reopen(reader: SpoolReader, sealed: bool) -> Self {
-        let state = State::ended(reader.bounds(), reader.status(), sealed);
+    pub fn reopen(reader: SpoolReader, total_bytes: u64, sealed: bool) -> Self {
+        let on_disk = reader.bounds();
+        let total = on_disk.total.max(total_bytes);
+        let is_kept = on_disk.retained_from < on_disk.total;
+        let retained_from = if is_kept { on_disk.retained_from } else { total };
+        let state = State::ended(Bounds { total, retained_from }, reader.status(), sealed);
         let unsealed = if sealed { Unsealed::Nobody } else { Unsealed::Reopened(reader.clone()) };
         Self::with(state, Spool::Readable(reader), unsealed)
     }
@@ -198,28 +204,43 @@ impl Output {
     /// [`StoreError::CursorAhead`] beyond the total, [`StoreError::SpoolCorrupt`] for damage,
     /// [`StoreError::Io`] when a file cannot be read.
     pub async fn read(&self, from: u64, max: usize) -> Result<RawPage, StoreError> {
-        let (reader, start, limit) = match self.look(from, max)? {
+        let (reader, start, total) = match self.look(from, max)? {
             Look::Page(page) => return Ok(page),
-            Look::Spool { reader, start, limit } => (reader, start, limit),
+            Look::Spool { reader, start, total } => (reader, start, total),
         };
-        let page = blocking(move || reader.read(start, limit)).await??;
+        let on_disk = reader.bounds().total;
+        let limit = max.min(usize::try_from(total - start).unwrap_or(usize::MAX));
+        let mut page = blocking(move || reader.read(start, limit)).await??;
+        page.asked = from;
         // What the disk has not may still be in memory, while the spool is degraded.
         let window_start = self.shared.state().window_start();
-        if page.from > start && page.from >= window_start {
-            let start = start.max(window_start);
-            if let Look::Page(page) = self.look(start, max)? {
-                return Ok(RawPage { asked: from, ..page });
-            }
+        if page.from > start
+            && page.from >= window_start
+            && window_start < total
+            && let Look::Page(page) = self.look(start.max(window_start), max)?
+        {
+            return Ok(RawPage { asked: from, ..page });
         }
-        Ok(RawPage { asked: from, ..page })
+        if page.bytes.is_empty() && page.from >= on_disk {
+            page.from = total;
+        }
+        // The spool may be ahead of what counts by the chunk that is being appended.
+        page.from = page.from.min(total);
+        page.bytes.truncate(usize::try_from(total - page.from).unwrap_or(usize::MAX));
+        Ok(page)
     }
 
-    /// The tags from `from` to `to`, without a break, clipped to both. Mixed where nobody knows.
+    /// The tags from `from` to `to`, without a break, at most `max` of them: the last one's end
+    /// says how far they reach. Mixed where nobody knows.
     /// # Errors
     /// As [`Self::read`].
-    pub async fn tags(&self, from: u64, to: u64) -> Result<Vec<Tag>, StoreError> {
-        let reader = self.shared.reader()?.clone();
-        blocking(move || reader.tags(from, to)).await?
+    pub async fn tags(&self, from: u64, to: u64, max: usize) -> Result<Vec<Tag>, StoreError> {
+        let reader = self.shared.reader()?;
+        if let Some(tags) = reader.tags_in_memory(from, to, max) {
+            return Ok(tags);
+        }
+        let reader = reader.clone();
+        blocking(move || reader.tags(from, to, max)).await
     }
 
     /// Seals a complete output: syncs it, makes it read-only, hashes what is retained. Once.
@@ -248,7 +269,8 @@ impl Output {
                 let mut state = self.shared.state();
                 state.sealed = true;
                 state.status.lost_bytes = sealed.lost_bytes;
-                Ok(Some(sealed))
+                let OutputBounds { total, retained_from, complete: _ } = state.bounds;
+                Ok(Some(Sealed { bounds: Bounds { total, retained_from }, ..sealed }))
             }
             Err(error) => {
                 *lock(&self.shared.unsealed) = Unsealed::Reopened(self.shared.reader()?.clone());
@@ -281,13 +303,14 @@ impl Output {
             return Err(StoreError::CursorAhead { cursor: asked, total });
         }
         let start = asked.max(retained_from);
+        if start == total || max == 0 {
+            return Ok(Look::Page(RawPage { asked, from: start, bytes: Vec::new() }));
+        }
         if let Some(bytes) = state.window.read(start, max) {
             return Ok(Look::Page(RawPage { asked, from: start, bytes }));
         }
         drop(state);
-        let reader = self.shared.reader()?.clone();
-        let limit = max.min(usize::try_from(total - start).unwrap_or(usize::MAX));
-        Ok(Look::Spool { reader, start, limit })
+        Ok(Look::Spool { reader: self.shared.reader()?.clone(), start, total })
     }
 }
 
@@ -296,7 +319,7 @@ enum Look {
     /// Here it is.
     Page(RawPage),
     /// In the files.
-    Spool { reader: SpoolReader, start: u64, limit: usize },
+    Spool { reader: SpoolReader, start: u64, total: u64 },
 }
 
 impl OutputWriter {
@@ -308,14 +331,29 @@ impl OutputWriter {
 
     /// Adds a chunk: disk first, then memory and bounds, then those who listen.
     pub(super) fn append(&mut self, chunk: &[u8], source: Source, at_unix_ns: i64) {
+        let was_degraded = self.spool.status().degraded;
         let bounds = self.spool.append(chunk, source, at_unix_ns);
         let status = self.spool.status();
+        if status.degraded != was_degraded {
+            self.log_change(status.degraded);
+        }
         let mut state = self.shared.state();
         state.window.push(chunk);
         state.status = status;
         state.take_bounds(bounds);
         drop(state);
         self.shared.grown.notify_waiters();
+    }
+
+    fn log_change(&mut self, degraded: bool) {
+        let lost_bytes = self.spool.status().lost_bytes;
+        match self.spool.take_failure() {
+            Some(error) if degraded => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "a spool is degraded: its process runs on in memory");
+            }
+            Some(_) | None => tracing::info!(degraded, lost_bytes, "a spool is written again"),
+        }
     }
 
     /// The spool, for the background sync.

@@ -8,6 +8,8 @@ use crate::drain::Output;
 
 /// How much is read at a time while the other stream's bytes are left out.
 const BLOCK_BYTES: usize = 256 * 1024;
+/// Tags of one page, a count: the protocol's `tags_per_page_max`.
+const TAGS_MAX: usize = 1000;
 
 /// Whose bytes are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +139,7 @@ pub(super) async fn read(output: &Output, want: Want) -> Result<Stretch, StoreEr
     while stretch.bytes.len() < want.bytes && room > 0 {
         let missing = want.bytes - stretch.bytes.len();
         let block = if want.filter == Filter::Combined { missing } else { BLOCK_BYTES };
-        let page = output.read(stretch.end, block.min(room)).await?;
+        let mut page = output.read(stretch.end, block.min(room)).await?;
         if is_first {
             stretch.from = page.from;
             is_first = false;
@@ -149,13 +151,24 @@ pub(super) async fn read(output: &Output, want: Want) -> Result<Stretch, StoreEr
             stretch.end = page.from;
             break;
         }
-        let tags = if needs_tags { output.tags(page.from, page.next()).await? } else { Vec::new() };
+        let mut tags = Vec::new();
+        if needs_tags {
+            let left = TAGS_MAX.saturating_sub(stretch.tags.len()).max(1);
+            tags = output.tags(page.from, page.next(), left).await?;
+            // A page ends where its tags do.
+            let reach = tags.last().map_or(page.from, |tag| tag.end);
+            let length = usize::try_from(reach.saturating_sub(page.from)).unwrap_or(usize::MAX);
+            page.bytes.truncate(length);
+        }
         stretch.take(page.from, &page.bytes, &tags, want.filter);
         if want.tags {
             stretch.tags.extend(tags);
         }
         stretch.end = page.next();
         room -= page.bytes.len().min(room);
+        if stretch.tags.len() >= TAGS_MAX {
+            break;
+        }
     }
     Ok(stretch)
 }

@@ -101,7 +101,7 @@ impl Runner for Script {
     fn start(&self, _plan: (), context: StartContext) -> Running {
         let orders = Arc::new(OrderQueue::default());
         let played = Played { context, orders: orders.clone() };
-        self.starts.try_send(played).ok().expect("the test takes each start");
+        assert!(self.starts.try_send(played).is_ok(), "the test takes each start");
         Running { orders, input: None, inspector: Arc::new(NoTree) }
     }
 }

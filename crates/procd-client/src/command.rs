@@ -1,0 +1,190 @@
+//! A command that is put together and then started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_protocol::OriginId;
+use procd_protocol::v1::{Env, StartParams, Stdin};
+
+use crate::connection::OnDrop;
+use crate::error::ClientError;
+use crate::link::{Link, Repeat};
+use crate::process::{Process, millis};
+
+/// A command to start. What is not said is as the daemon has it by default: wait for the end,
+/// no deadline, stdin from /dev/null.
+#[derive(Debug, Clone)]
+#[must_use = "it does nothing before it is started"]
+pub struct Command {
+    link: Arc<Link>,
+    params: StartParams,
+}
+
+impl Command {
+    pub(crate) const fn new(link: Arc<Link>, params: StartParams) -> Self {
+        Self { link, params }
+    }
+
+    /// One argument more. A shell's text takes none.
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.params.argv.get_or_insert_default().push(arg.into());
+        self
+    }
+
+    /// More arguments.
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.params.argv.get_or_insert_default().extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// The working folder.
+    pub fn cwd(mut self, folder: impl Into<String>) -> Self {
+        self.params.cwd = Some(folder.into());
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.variable(name.into(), Some(value.into()))
+    }
+
+    /// Removes a variable.
+    pub fn env_remove(self, name: impl Into<String>) -> Self {
+        self.variable(name.into(), None)
+    }
+
+    fn variable(mut self, name: String, value: Option<String>) -> Self {
+        let Env(pairs) = self.params.env.get_or_insert_default();
+        pairs.retain(|(known, _)| *known != name);
+        pairs.push((name, value));
+        self
+    }
+
+    /// Where stdin comes from.
+    pub const fn stdin(mut self, stdin: Stdin) -> Self {
+        self.params.stdin = Some(stdin);
+        self
+    }
+
+    /// One pipe for stdout and stderr: their order is exact, and there are no tags.
+    pub const fn merge_streams(mut self) -> Self {
+        self.params.merge_streams = Some(true);
+        self
+    }
+
+    /// Answered as soon as it runs.
+    pub const fn background(mut self) -> Self {
+        self.params.background = Some(true);
+        self
+    }
+
+    /// Answered after so long at the latest; it runs on.
+    pub fn yield_time(mut self, time: Duration) -> Self {
+        self.params.yield_time_ms = Some(millis(time));
+        self
+    }
+
+    /// The deadline of the process, from its spawn.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.params.timeout_ms = Some(millis(time));
+        self
+    }
+
+    /// What it is called, at most 128 characters.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.params.label = Some(label.into());
+        self
+    }
+
+    /// The tool execution it comes from.
+    pub const fn origin(mut self, origin: OriginId) -> Self {
+        self.params.origin = Some(origin);
+        self
+    }
+
+    /// Its memory window, bytes.
+    pub const fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.params.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Its spool, bytes.
+    pub const fn spool_bytes(mut self, bytes: u64) -> Self {
+        self.params.spool_bytes = Some(bytes);
+        self
+    }
+
+    /// Text of the reply, bytes.
+    pub const fn limit_bytes(mut self, bytes: u64) -> Self {
+        self.params.limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Every parameter, to be changed as one likes.
+    pub const fn params(&mut self) -> &mut StartParams {
+        &mut self.params
+    }
+
+    /// Starts it. Dropping this before it is answered stops the process; dropping the
+    /// [`Process`] never does.
+    /// # Errors
+    /// As [`Client::call`](crate::Client::call). After [`ClientError::Disconnected`] it may run or
+    /// not: a label finds it again.
+    pub async fn start(self) -> Result<Process, ClientError> {
+        let reply = self.link.call(&self.params, Repeat::Never, OnDrop::Cancel).await?;
+        Ok(Process::started(self.link, reply))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::scripted::{ID, free, greeted, page, within};
+    use crate::{Session, session::Credentials};
+
+    #[tokio::test]
+    async fn a_command_is_started_as_it_was_put_together() {
+        let (client, mut daemon) = greeted().await;
+        let script = async {
+            let (id, params) = daemon.expect("session/open").await;
+            assert!(params["session_key"].is_string());
+            let answer = json!({ "session_id": params["session_id"], "loop_id": params["loop_id"],
+                "free": free() });
+            daemon.answer(id, answer).await;
+            let (id, params) = daemon.expect("process/start").await;
+            let expected = json!({ "argv": ["make", "-j2", "test"], "cwd": "/src",
+                "env": { "A": "2", "B": null }, "background": true, "timeout_ms": 1500 });
+            assert_eq!(params, expected);
+            let mut reply = page(0, 0, 0, "running");
+            reply["origin"] = json!(uuid::Uuid::new_v4());
+            reply["woke_by"] = json!("poll");
+            daemon.answer(id, reply).await;
+            let (id, params) = daemon.expect("process/input").await;
+            assert_eq!(params, json!({ "process_id": ID, "data_base64": "AP8=" }));
+            daemon.refuse(id, "stdin_closed").await;
+            let (id, params) = daemon.expect("process/stop").await;
+            assert_eq!(params, json!({ "process_id": ID, "mode": "terminate" }));
+            daemon.answer(id, json!({ "process_id": ID, "state": "terminated" })).await;
+        };
+        let using = async {
+            let session = Session::open(client).await.unwrap();
+            let command = session.command("make").arg("-j2").arg("test").cwd("/src");
+            let command = command.env("A", "1").env("A", "2").env_remove("B").background();
+            let process =
+                command.timeout(std::time::Duration::from_millis(1500)).start().await.unwrap();
+            assert_eq!(process.id().to_string(), ID);
+            assert!(process.write([0, 255]).await.is_err());
+            process.stop().await.unwrap()
+        };
+        let (stopped, ()) = within(async { tokio::join!(using, script) }).await;
+        assert_eq!(stopped.state.as_str(), "terminated");
+    }
+
+    #[test]
+    fn credentials_are_random_and_hide_their_key() {
+        let (one, other) = (Credentials::random().unwrap(), Credentials::random().unwrap());
+        assert_ne!(one, other);
+        assert!(!format!("{one:?}").contains(&one.session_key.to_text()));
+    }
+}

@@ -1,0 +1,101 @@
+use procd_protocol::ErrorCode;
+use procd_protocol::v1::{InspectParams, ShutdownParams, StatusParams};
+use serde_json::json;
+
+use crate::ClientError;
+use crate::scripted::{ID, greeted, within};
+
+fn status(uptime_ms: u64) -> serde_json::Value {
+    let versions = json!({ "server": "0", "protocol": [1], "state_format": 1 });
+    let restore = json!({ "done": true, "records": 0, "sessions": 0, "lost": 0, "damaged": 0, "duration_ms": 0 });
+    json!({ "versions": versions, "uptime_ms": uptime_ms, "restore": restore })
+}
+
+#[tokio::test]
+async fn answers_find_their_calls_in_any_order() {
+    let (client, mut daemon) = greeted().await;
+    let params = StatusParams::default();
+    let answers = async {
+        let (first, _) = daemon.expect("daemon/status").await;
+        let (second, _) = daemon.expect("daemon/status").await;
+        daemon.send(&json!({ "method": "novel/notice", "params": { "for": 1 } })).await;
+        daemon.answer(second, status(2)).await;
+        daemon.answer(json!(999), status(9)).await;
+        daemon.answer(first, status(1)).await;
+    };
+    let (first, second, ()) = tokio::join!(client.call(&params), client.call(&params), answers);
+    assert_eq!((first.unwrap().uptime_ms, second.unwrap().uptime_ms), (1, 2));
+}
+
+#[tokio::test]
+async fn a_dropped_wait_is_cancelled_and_a_dropped_call_is_left_alone() {
+    let (client, mut daemon) = greeted().await;
+    let params = ShutdownParams::default();
+    let left = async {
+        tokio::select! {
+            _ = client.call(&params) => panic!("nothing was answered"),
+            _ = daemon.expect("daemon/shutdown") => {}
+        }
+        tokio::select! {
+            _ = client.call_cancelling(&params) => panic!("nothing was answered"),
+            (id, _) = daemon.expect("daemon/shutdown") => id,
+        }
+    };
+    let cancelled = within(left).await;
+    let (_, params) = daemon.expect("$/cancel").await;
+    assert_eq!(params, json!({ "for": cancelled }));
+    // The late answer disturbs nobody.
+    daemon.refuse(cancelled, "cancelled").await;
+    let params = StatusParams::default();
+    let answer = async {
+        let (id, _) = daemon.expect("daemon/status").await;
+        daemon.answer(id, status(1)).await;
+    };
+    assert!(tokio::join!(client.call(&params), answer).0.is_ok());
+}
+
+#[tokio::test]
+async fn every_call_learns_that_the_connection_is_gone() {
+    let (client, mut daemon) = greeted().await;
+    let params = StatusParams::default();
+    let hang_up = async move {
+        daemon.expect("daemon/status").await;
+        daemon.expect("daemon/status").await;
+        drop(daemon);
+    };
+    let (first, second, ()) = tokio::join!(client.call(&params), client.call(&params), hang_up);
+    assert!(first.unwrap_err().is_disconnected() && second.unwrap_err().is_disconnected());
+    assert!(client.is_closed());
+    assert!(within(client.call(&params)).await.unwrap_err().is_disconnected());
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_daemon_that_hangs_up_are_kept() {
+    let (client, mut daemon) = greeted().await;
+    daemon.refuse(json!(null), "too_many_requests").await;
+    drop(daemon);
+    let error = within(client.call(&StatusParams::default())).await.unwrap_err();
+    assert!(error.is(ErrorCode::TooManyRequests), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_its_code_also_when_it_is_new() {
+    let (client, mut daemon) = greeted().await;
+    let params = InspectParams { process_id: ID.parse().unwrap() };
+    for (text, known) in [("not_found", Some(ErrorCode::NotFound)), ("brand_new", None)] {
+        let refuse = async {
+            let (id, _) = daemon.expect("process/inspect").await;
+            daemon.refuse(id, text).await;
+        };
+        let error = tokio::join!(client.call(&params), refuse).0.unwrap_err();
+        assert_eq!((error.code(), error.refusal().unwrap().code.as_str()), (known, text));
+    }
+}
+
+#[tokio::test]
+async fn nonsense_of_the_daemon_ends_the_connection_and_not_the_client() {
+    let (client, mut daemon) = greeted().await;
+    daemon.send(&json!([1, 2])).await;
+    let error = within(client.call(&StatusParams::default())).await.unwrap_err();
+    assert!(matches!(error, ClientError::Nonsense { .. }), "{error:?}");
+}

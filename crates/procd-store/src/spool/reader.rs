@@ -1,0 +1,165 @@
+//! Reads a spool while it is written, or after.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::table::{Piece, Shared, segment_path};
+use super::{Bounds, RawPage, Sealed, SpoolStatus, Tag, restore, seal};
+use crate::StoreError;
+
+/// How often a read starts anew because everything it read was recycled meanwhile.
+const TRIES: u32 = 4;
+
+/// Reads a spool. Clones share one table.
+#[derive(Debug, Clone)]
+pub struct SpoolReader {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl SpoolReader {
+    /// Opens a spool that nobody writes. No folder: an empty spool. Sealed, or written in this
+    /// boot: as its index says. Of another boot: what its CRCs prove, the rest is a gap.
+    /// # Errors
+    /// [`StoreError::SpoolCorrupt`] for missing, overlapping, foreign or unreadable files,
+    /// [`StoreError::Io`] when the folder cannot be read.
+    pub fn open(dir: &Path, boot_id: Uuid) -> Result<Self, StoreError> {
+        restore::open(dir, boot_id).map(|shared| Self { shared: Arc::new(shared) })
+    }
+
+    /// Which bytes there are on disk.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.shared.table().bounds()
+    }
+
+    /// How well they were kept.
+    #[must_use]
+    pub fn status(&self) -> SpoolStatus {
+        let table = self.shared.table();
+        SpoolStatus { degraded: table.head.degraded, lost_bytes: table.head.lost_bytes }
+    }
+
+    /// Whether it was sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.shared.table().head.sealed.is_some()
+    }
+
+    /// Up to `max` bytes from `from` on, without a break. Blocks.
+    /// - `from`: bytes since the first byte ever written; what is not kept there is a gap.
+    /// - no bytes: there are none behind `from`; the page is then at the total.
+    /// # Errors
+    /// [`StoreError::Io`] when a file cannot be read.
+    pub fn read(&self, from: u64, max: usize) -> Result<RawPage, StoreError> {
+        for _ in 0..TRIES {
+            let mut page = RawPage { asked: from, from, bytes: Vec::new() };
+            let mut numbers = Vec::new();
+            self.collect(&mut page, &mut numbers, max)?;
+            if numbers.is_empty() {
+                return Ok(page);
+            }
+            // A segment is taken out of the table before it is overwritten, the oldest first:
+            // what is still in it now was whole when it was read.
+            let table = self.shared.table();
+            let gone = numbers.iter().take_while(|(number, _)| !table.holds(*number));
+            let dropped = gone.map(|(_, len)| len).sum::<usize>();
+            drop(table);
+            if dropped < page.bytes.len() {
+                page.bytes.drain(..dropped);
+                page.from += dropped as u64;
+                return Ok(page);
+            }
+        }
+        let from_now = self.bounds().retained_from.max(from);
+        Ok(RawPage { asked: from, from: from_now, bytes: Vec::new() })
+    }
+
+    /// Reads pieces as long as they follow each other; notes how much came from which segment.
+    fn collect(
+        &self,
+        page: &mut RawPage,
+        numbers: &mut Vec<(u64, usize)>,
+        max: usize,
+    ) -> Result<(), StoreError> {
+        while page.bytes.len() < max {
+            let (piece, total) = {
+                let table = self.shared.table();
+                (table.find(page.next()), table.head.total)
+            };
+            let Some(piece) = piece else {
+                if page.bytes.is_empty() {
+                    page.from = total.max(page.asked);
+                }
+                return Ok(());
+            };
+            if page.bytes.is_empty() {
+                page.from = piece.extent.cursor;
+            } else if piece.extent.cursor != page.next() {
+                return Ok(());
+            }
+            let wanted = usize::try_from(piece.extent.len).unwrap_or(usize::MAX);
+            let len = wanted.min(max - page.bytes.len());
+            self.read_piece(&piece, len, &mut page.bytes)?;
+            numbers.push((piece.number, len));
+        }
+        Ok(())
+    }
+
+    fn read_piece(&self, piece: &Piece, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+        let path = segment_path(&self.shared.dir, piece.number);
+        let at = out.len();
+        out.resize(at + len, 0);
+        let into = out.get_mut(at..).unwrap_or_default();
+        let read = match &piece.file {
+            Some(file) => file.read_exact_at(into, piece.extent.offset),
+            None => {
+                File::open(&path).and_then(|file| file.read_exact_at(into, piece.extent.offset))
+            }
+        };
+        match read {
+            // Recycled between the look at the table and the open: zeros that are not kept.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && !self.shared.table().holds(piece.number) =>
+            {
+                Ok(())
+            }
+            read => read.map_err(|error| StoreError::io("read", &path, error)),
+        }
+    }
+
+    /// The tags from `from` to `to` without a break, at most `max` of them: the last one's end
+    /// says how far they reach. Blocks when they are not all in memory.
+    #[must_use]
+    pub fn tags(&self, from: u64, to: u64, max: usize) -> Vec<Tag> {
+        let (mut tags, total) = {
+            let table = self.shared.table();
+            (table.tags.clone(), table.head.total)
+        };
+        if tags.file.is_none() && tags.written > 0 {
+            // Without the file its bytes read as mixed; bytes never suffer.
+            tags.file = File::open(self.shared.dir.join("tags")).ok().map(Arc::new);
+        }
+        tags.read(from, to.min(total), max, total)
+    }
+
+    /// The same out of memory alone; `None` when it takes a look at the file.
+    #[must_use]
+    pub fn tags_in_memory(&self, from: u64, to: u64, max: usize) -> Option<Vec<Tag>> {
+        let table = self.shared.table();
+        let total = table.head.total;
+        table.tags.covers(from, total).then(|| table.tags.read(from, to.min(total), max, total))
+    }
+
+    /// Seals what an earlier daemon left: see [`super::SpoolWriter::seal`]. Blocks.
+    /// # Errors
+    /// [`StoreError::Io`]; it can be tried again.
+    pub fn seal(&self) -> Result<Sealed, StoreError> {
+        seal::seal(self)
+    }
+}

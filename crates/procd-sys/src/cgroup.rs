@@ -1,0 +1,107 @@
+//! Control groups v2 as tier 1 uses them: membership, kill, proof of emptiness. No controllers.
+//!
+//! Kernel facts that this rests on: a leaf that was killed once kills whatever is cloned into it
+//! later, so each is used once; a clone from outside that races a kill can survive one write, so
+//! writes are repeated until the leaf is seen empty; notifications of `cgroup.events` come at
+//! most each 10 ms, so it is re-read.
+
+pub mod discover;
+mod leaf;
+mod payload;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+
+pub use leaf::Leaf;
+pub use payload::{Payload, Swept, sweep};
+
+/// How deep groups made by a command inside its own leaf are removed.
+const DEPTH_MAX: u32 = 32;
+
+/// Kills every process in a group and below it. `Ok` also when the group is gone.
+/// # Errors
+/// What the write says.
+pub fn kill(group: impl AsFd) -> io::Result<()> {
+    match write_file(group, "cgroup.kill", b"1") {
+        Err(error) if is_gone(&error) => Ok(()),
+        result => result,
+    }
+}
+
+/// Whether the group, or one below it, has live processes. A group that is removed has none.
+/// # Errors
+/// What the read says: it proves nothing.
+pub fn is_populated(group: impl AsFd) -> io::Result<bool> {
+    let text = match read_file(group, "cgroup.events") {
+        Ok(text) => text,
+        Err(error) if is_gone(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match text.lines().find_map(|line| line.strip_prefix("populated ")) {
+        Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(_) | None => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
+}
+
+/// The same for who has to go on killing until it is proven empty.
+pub(crate) fn may_be_populated(group: &OwnedFd) -> bool {
+    is_populated(group).unwrap_or(true)
+}
+
+/// Removes every group below this one, deepest first. What is populated stays.
+pub(crate) fn remove_below(group: impl AsFd) {
+    remove_level(&group, DEPTH_MAX);
+}
+
+fn remove_level(group: &impl AsFd, depth: u32) {
+    if depth == 0 {
+        return;
+    }
+    for name in subgroups(group) {
+        if let Ok(below) = open_group(group, name.as_c_str()) {
+            remove_level(&below, depth - 1);
+        }
+        let _populated = rustix::fs::unlinkat(group, name.as_c_str(), AtFlags::REMOVEDIR);
+    }
+}
+
+fn subgroups(group: &impl AsFd) -> Vec<std::ffi::CString> {
+    let Ok(folder) = Dir::read_from(group) else { return Vec::new() };
+    folder
+        .flatten()
+        .filter(|entry| entry.file_type() == FileType::Directory)
+        .map(|entry| entry.file_name().to_owned())
+        .filter(|name| !matches!(name.to_bytes(), b"." | b".."))
+        .collect()
+}
+
+fn open_group(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+}
+
+fn make_group(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+    open_group(parent, name)
+}
+
+fn write_file(group: impl AsFd, name: &str, text: &[u8]) -> io::Result<()> {
+    let file = rustix::fs::openat(group, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&file, text))?;
+    Ok(())
+}
+
+fn read_file(group: impl AsFd, name: &str) -> io::Result<String> {
+    let file = rustix::fs::openat(group, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    io::Read::read_to_string(&mut std::fs::File::from(file), &mut text)?;
+    Ok(text)
+}
+
+/// The group was removed: nothing can be in it.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+}

@@ -1,0 +1,164 @@
+//! The group of one process.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::process::Pid;
+
+use super::{is_populated, kill, make_group, read_file, remove_below, write_file};
+use crate::members::{LiveTree, SignalRefusals, signal_each, sum};
+
+/// First and longest pause between two reads of a group that is not empty yet.
+const PAUSE_FIRST: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// A fresh group for one process, never used again. Removed by [`Leaf::remove`], else by the
+/// sweep of the next start.
+#[derive(Debug)]
+pub struct Leaf {
+    parent: Arc<OwnedFd>,
+    name: String,
+    folder: OwnedFd,
+}
+
+impl Leaf {
+    pub(super) fn create(parent: Arc<OwnedFd>, name: String) -> io::Result<Self> {
+        let folder = make_group(&parent, &name)?;
+        Ok(Self { parent, name, folder })
+    }
+
+    /// What a clone joins.
+    #[must_use]
+    pub fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// Whether it has live processes.
+    /// # Errors
+    /// A failed read proves nothing.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        is_populated(&self.folder)
+    }
+
+    /// A descriptor of `cgroup.events`: an exceptional condition says that it has changed.
+    /// # Errors
+    /// None left.
+    pub fn events(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(rustix::fs::openat(&self.folder, "cgroup.events", flags, Mode::empty())?)
+    }
+
+    /// Kills everything in it, then re-reads until it is empty or `within` has passed. Waits:
+    /// not for a thread that serves others. Returns whether it was seen empty.
+    /// # Errors
+    /// What the write says.
+    pub fn kill(&self, within: Duration) -> io::Result<bool> {
+        kill(&self.folder)?;
+        Ok(self.wait_empty(within))
+    }
+
+    /// Re-reads until it is empty or `within` has passed. Waits.
+    #[must_use]
+    pub fn wait_empty(&self, within: Duration) -> bool {
+        let mut waited = Duration::ZERO;
+        let mut pause = PAUSE_FIRST;
+        loop {
+            if matches!(self.is_populated(), Ok(false)) {
+                return true;
+            }
+            if waited >= within {
+                return false;
+            }
+            rest(pause);
+            waited += pause;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Lets a frozen group run again.
+    /// # Errors
+    /// What the write says.
+    pub fn thaw(&self) -> io::Result<()> {
+        write_file(&self.folder, "cgroup.freeze", b"0")
+    }
+
+    /// The live members, those of groups below included.
+    #[must_use]
+    pub fn members(&self) -> Vec<i32> {
+        self.pids().into_iter().map(|pid| pid.as_raw_nonzero().get()).collect()
+    }
+
+    fn pids(&self) -> Vec<Pid> {
+        let mut pids = Vec::new();
+        collect(&self.folder, &mut pids, super::DEPTH_MAX);
+        pids
+    }
+
+    /// A look at the live members, for people.
+    #[must_use]
+    pub fn look(&self) -> LiveTree {
+        sum(&self.pids())
+    }
+
+    /// Signals each member but `except`, once, those born meanwhile included.
+    #[must_use]
+    pub fn signal(&self, signal: i32, except: Option<i32>) -> SignalRefusals {
+        let mut refusals = SignalRefusals::default();
+        let except = except.and_then(Pid::from_raw);
+        let list = || {
+            let mut pids = self.pids();
+            pids.retain(|&pid| Some(pid) != except);
+            pids
+        };
+        signal_each(signal, &mut refusals, |pid| self.pids().contains(&pid), list);
+        refusals
+    }
+
+    /// How often the kernel killed here for want of memory; 0 where it does not count.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        read_file(&self.folder, "memory.events")
+            .ok()
+            .and_then(|text| {
+                text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
+            })
+            .unwrap_or(0)
+    }
+
+    /// Removes it, with the groups below: the last part of the proof that it is empty.
+    /// # Errors
+    /// It is not empty.
+    pub fn remove(&self) -> io::Result<()> {
+        remove_below(&self.folder);
+        match rustix::fs::unlinkat(&*self.parent, &*self.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn collect(group: &OwnedFd, pids: &mut Vec<Pid>, depth: u32) {
+    if let Ok(text) = read_file(group, "cgroup.procs") {
+        // 0 stands for one of another pid namespace.
+        pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
+    }
+    if depth == 0 {
+        return;
+    }
+    for name in super::subgroups(group) {
+        if let Ok(below) = super::open_group(group, name.as_c_str()) {
+            collect(&below, pids, depth - 1);
+        }
+    }
+}
+
+/// Waits by a poll of nothing.
+pub(super) fn rest(pause: Duration) {
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+    let nothing: &mut [PollFd<'_>] = &mut [];
+    let _interrupted = poll(nothing, Some(&time));
+}

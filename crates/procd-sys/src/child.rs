@@ -1,0 +1,199 @@
+//! From fork to exec. Between them nothing allocates and no lock is taken: all memory is ready
+//! before the fork, and every call is async-signal-safe.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rustix::process::{Pid, Signal};
+
+use crate::image::Image;
+use crate::message::Stage;
+use crate::raw::{self, ExecArrays};
+
+/// Where the child keeps its end of the exec pipe: the first number behind the streams.
+const REPORT_FD: RawFd = 3;
+/// The exit code of a child that could not exec. Nobody sees it: the pipe tells more.
+const UNEXECUTED: c_int = 127;
+/// Bytes of a report: the stage, then the errno.
+const REPORT_BYTES: usize = 5;
+
+/// The descriptors of a start, all numbered 3 or higher in their holder.
+#[derive(Debug)]
+pub(crate) struct ChildDescriptors {
+    pub(crate) folder: OwnedFd,
+    pub(crate) streams: [OwnedFd; 3],
+}
+
+/// A child ready to be: what it needs, in memory that was allocated before the fork.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    image: &'a Image,
+    arrays: ExecArrays<'a>,
+    oom_score_adj: Option<Vec<u8>>,
+    descriptors: &'a ChildDescriptors,
+    /// The parent whose end ends the child; `None` = none does.
+    bound_to: Option<Pid>,
+}
+
+/// Why a child did not exec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unexecuted {
+    pub(crate) stage: Stage,
+    pub(crate) errno: i32,
+}
+
+/// What the exec pipe says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExecNews {
+    /// Nothing yet.
+    Pending,
+    /// The write end closed: the exec succeeded, or the child died before it.
+    Closed,
+    /// It failed.
+    Failed(Unexecuted),
+}
+
+impl<'a> Prepared<'a> {
+    /// `oom_score_adj`: the value if the image names none.
+    pub(crate) fn new(
+        image: &'a Image,
+        descriptors: &'a ChildDescriptors,
+        oom_score_adj: Option<i32>,
+        bound_to: Option<Pid>,
+    ) -> Self {
+        let score = image.options.oom_score_adj.or(oom_score_adj);
+        Self {
+            image,
+            arrays: ExecArrays::new(&image.argv, &image.envp),
+            oom_score_adj: score.map(|score| score.to_string().into_bytes()),
+            descriptors,
+            bound_to,
+        }
+    }
+
+    /// The child's whole life after the fork.
+    pub(crate) fn run(&self, report: RawFd) -> ! {
+        let failure = match self.set_up(report) {
+            Ok(()) => Unexecuted { stage: Stage::Exec, errno: self.exec() },
+            Err(failure) => failure,
+        };
+        let [a, b, c, d] = failure.errno.to_le_bytes();
+        // If even that cannot be said, the parent sees a child that died before its exec.
+        let _told = raw::write(REPORT_FD, &[failure.stage as u8, a, b, c, d]);
+        raw::exit_now(UNEXECUTED)
+    }
+
+    fn set_up(&self, report: RawFd) -> Result<(), Unexecuted> {
+        let at = |stage: Stage| {
+            move |error: io::Error| Unexecuted { stage, errno: error.raw_os_error().unwrap_or(0) }
+        };
+        let setup = at(Stage::Setup);
+        // Descriptors first, so that a failure can be told from its fixed place.
+        self.place_descriptors(report).map_err(setup)?;
+        raw::reset_signals().map_err(setup)?;
+        rustix::process::setsid().map_err(io::Error::from).map_err(setup)?;
+        self.set_limits().map_err(setup)?;
+        if let Some(parent) = self.bound_to {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(io::Error::from)
+                .map_err(setup)?;
+            // It may have died before the mark was set; then nobody is left to be told.
+            if rustix::process::getppid() != Some(parent) {
+                raw::exit_now(UNEXECUTED);
+            }
+        }
+        Ok(())
+    }
+
+    /// The streams to 0-2, the folder entered, the report to 3, everything else closed.
+    fn place_descriptors(&self, report: RawFd) -> io::Result<()> {
+        for (stream, place) in self.descriptors.streams.iter().zip(0..) {
+            raw::duplicate(stream.as_raw_fd(), place, false)?;
+        }
+        let entered = rustix::process::fchdir(self.descriptors.folder.as_fd());
+        raw::duplicate(report, REPORT_FD, true)?;
+        raw::close_range(REPORT_FD.unsigned_abs() + 1, u32::MAX)?;
+        if let Err(errno) = entered {
+            let [a, b, c, d] = errno.raw_os_error().to_le_bytes();
+            let _told = raw::write(REPORT_FD, &[Stage::Folder as u8, a, b, c, d]);
+            raw::exit_now(UNEXECUTED);
+        }
+        Ok(())
+    }
+
+    fn set_limits(&self) -> io::Result<()> {
+        let options = &self.image.options;
+        let _previous = rustix::process::umask(rustix::fs::Mode::from_raw_mode(options.umask));
+        if let Some(soft) = options.open_files_soft {
+            raw::set_open_files_soft(soft)?;
+        }
+        if let Some(nice) = options.nice {
+            raw::set_nice(nice)?;
+        }
+        if let Some(text) = &self.oom_score_adj {
+            // Refused when lowered without the right to; the child then keeps what it has.
+            if let Ok(file) = raw::open_to_write(c"/proc/self/oom_score_adj") {
+                let _set = raw::write(file, text);
+                raw::close_range(file.unsigned_abs(), file.unsigned_abs())?;
+            }
+        }
+        if options.no_new_privileges {
+            rustix::thread::set_no_new_privs(true)?;
+        }
+        Ok(())
+    }
+
+    /// As execvp: what is not there is passed over, what is forbidden is remembered, anything else
+    /// is final. A file that is no program is not given to a shell.
+    fn exec(&self) -> c_int {
+        let mut answer = libc::ENOENT;
+        for path in &self.image.candidates {
+            match self.arrays.exec(path) {
+                libc::EACCES => answer = libc::EACCES,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+                errno => return errno,
+            }
+        }
+        answer
+    }
+}
+
+/// Reads the exec pipe, which does not block.
+pub(crate) fn exec_news(pipe: &OwnedFd) -> ExecNews {
+    let mut bytes = [0; REPORT_BYTES];
+    match rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut bytes)) {
+        Ok(0) => ExecNews::Closed,
+        Ok(_) => {
+            let [stage, a, b, c, d] = bytes;
+            let stage = Stage::from_number(stage).unwrap_or(Stage::Setup);
+            ExecNews::Failed(Unexecuted { stage, errno: i32::from_le_bytes([a, b, c, d]) })
+        }
+        Err(rustix::io::Errno::AGAIN) => ExecNews::Pending,
+        Err(_) => ExecNews::Closed,
+    }
+}
+
+/// A pipe that closes by itself at an exec; the reading end does not block.
+pub(crate) fn exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((read, write))
+}
+
+/// What became of a child whose exec pipe has closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// The exec succeeded, whatever came after.
+    Executed,
+    /// It died before its exec.
+    DiedEarly,
+}
+
+/// Judges a closed pipe: the kernel keeps in an unreaped child whether it ever did an exec.
+pub(crate) fn judge_closed(child: Pid) -> Closed {
+    match crate::procfs::stat(child) {
+        Some(stat) if stat.never_executed => Closed::DiedEarly,
+        Some(_) | None => Closed::Executed,
+    }
+}

@@ -1,0 +1,250 @@
+//! The guardian: parent of every command (tier 2: of its shim), subreaper, single-threaded. The
+//! same binary in another mode; descriptor 0 is its link to the daemon, whose end ends everything.
+
+mod commands;
+mod launch;
+mod orphans;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::channel::{self, Received};
+use crate::message::{Report, Request, Stage};
+use crate::{raw, wait};
+pub use commands::Refused;
+use commands::{Commands, Reports};
+pub use launch::{Launched, launch, reap_adopted};
+use orphans::Orphans;
+
+/// The argument that asks for this mode.
+pub(crate) const MODE: &std::ffi::CStr = c"--guardian";
+/// Reports that wait for the daemon to read; above it no request is taken.
+const REPORTS_MAX: usize = 1024;
+/// While commands run in tier 1: how often adopted processes outside every leaf are looked for.
+const ESCAPE_TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Between two rounds against orphans that do not die.
+const ORPHAN_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Runs as guardian if this process was started as one. To be called first in `main`, before any
+/// thread. Returns the exit code then.
+#[must_use]
+pub fn run_if_asked(arguments: &[std::ffi::OsString]) -> Option<u8> {
+    match arguments {
+        [_, mode] if mode.as_encoded_bytes() == MODE.to_bytes() => {}
+        _ => return None,
+    }
+    Some(match Guardian::start() {
+        Ok(mut guardian) => {
+            guardian.serve();
+            guardian.end_everything();
+            0
+        }
+        Err(_no_link) => 2,
+    })
+}
+
+struct Guardian {
+    control: OwnedFd,
+    signals: OwnedFd,
+    reports: Reports,
+    commands: Commands,
+    orphans: Orphans,
+    payload: Option<OwnedFd>,
+    /// The locks: held, never used.
+    held: Vec<OwnedFd>,
+}
+
+impl Guardian {
+    fn start() -> std::io::Result<Self> {
+        raw::close_range(3, u32::MAX)?;
+        // Only the daemon's end ends the guardian, not a key typed into a terminal or a signal
+        // to a whole unit.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+            raw::ignore(signal);
+        }
+        raw::default_child_signal();
+        raw::block_only_sigchld()?;
+        let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        rustix::net::sockopt::socket_type(&control)?;
+        replace_stdin()?;
+        rustix::thread::set_name(c"procd-guardian")?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        // Own POSIX session; fails only for who leads a group already, and then it is its own.
+        let _already = rustix::process::setsid();
+        rustix::process::chdir("/")?;
+        let oom_score_adj = orphans::protect_from_oom();
+        Ok(Self {
+            control,
+            signals: raw::child_signals()?,
+            reports: Reports(VecDeque::new()),
+            commands: Commands::new(oom_score_adj),
+            orphans: Orphans::default(),
+            payload: None,
+            held: Vec::new(),
+        })
+    }
+
+    /// Serves until the daemon is gone.
+    fn serve(&mut self) {
+        loop {
+            let ready = self.wait();
+            if ready.children {
+                raw::drain_signals(&self.signals);
+            }
+            self.commands.read_exec_pipes(&mut self.reports);
+            if ready.children {
+                self.look_at_children();
+            }
+            if ready.requests && !self.take_requests() {
+                return;
+            }
+            if !self.send_reports() {
+                return;
+            }
+        }
+    }
+
+    fn wait(&self) -> Ready {
+        let mut control = PollFlags::empty();
+        if self.reports.0.len() < REPORTS_MAX {
+            control |= PollFlags::IN;
+        }
+        if !self.reports.0.is_empty() {
+            control |= PollFlags::OUT;
+        }
+        let mut fds =
+            vec![PollFd::new(&self.control, control), PollFd::new(&self.signals, PollFlags::IN)];
+        fds.extend(self.commands.exec_pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let tick = if self.orphans.are_alive() {
+            Some(&ORPHAN_TICK)
+        } else if self.payload.is_some() && !self.commands.is_empty() {
+            Some(&ESCAPE_TICK)
+        } else {
+            None
+        };
+        let woken = poll(&mut fds, tick).unwrap_or(0);
+        let of = |index: usize| fds.get(index).map_or(PollFlags::empty(), PollFd::revents);
+        Ready {
+            requests: of(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            // After a tick, or an interruption, it is time to look too.
+            children: woken == 0 || of(1).contains(PollFlags::IN),
+        }
+    }
+
+    fn look_at_children(&mut self) {
+        self.commands.look(&mut self.reports);
+        let payload = self.payload.is_some();
+        self.orphans.round(&self.commands, payload, &mut self.reports);
+        if !self.orphans.are_alive() {
+            self.commands.report_lost_shims(&mut self.reports);
+        }
+    }
+
+    /// Takes what has been asked; `false` = the daemon is gone.
+    fn take_requests(&mut self) -> bool {
+        while self.reports.0.len() < REPORTS_MAX {
+            match channel::receive(&self.control) {
+                Ok(Some(received)) => self.carry_out(received),
+                Ok(None) => return false,
+                Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    fn carry_out(&mut self, mut received: Received) {
+        let Ok(request) = Request::decode(&received.bytes) else { return };
+        match request {
+            Request::Setup { payload } => self.set_up(payload, received.descriptors),
+            Request::Start { key, shim } => {
+                let result = if received.truncated {
+                    Err(Refused { stage: Stage::Body, errno: libc::EMFILE })
+                } else {
+                    let descriptors = std::mem::take(&mut received.descriptors);
+                    self.commands.start(key, shim, descriptors, &mut self.reports)
+                };
+                if let Err(Refused { stage, errno }) = result {
+                    self.reports.add(Report::Failed { key, stage, errno }, None);
+                }
+            }
+            Request::Signal { key, signal, tag } => {
+                self.commands.signal(key, signal, tag, &mut self.reports);
+            }
+            Request::Reap { key } => self.commands.reap(key, &mut self.reports),
+            // A shim's, not ours.
+            Request::Kill { .. } => {}
+        }
+    }
+
+    /// Descriptors: body, the payload folder if there is one, then the locks.
+    fn set_up(&mut self, payload: bool, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        let path = descriptors.next().and_then(|body| channel::read_body(body).ok());
+        if payload {
+            self.payload = descriptors.next();
+            self.orphans.payload_path = path.and_then(|path| String::from_utf8(path).ok());
+        }
+        self.held.extend(descriptors);
+        self.reports.add(Report::Ready, None);
+    }
+
+    /// Sends what the socket takes; `false` = the daemon is gone.
+    fn send_reports(&mut self) -> bool {
+        while let Some((report, descriptor)) = self.reports.0.pop_front() {
+            let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(AsFd::as_fd).collect();
+            match channel::send(&self.control, &report.encode(), &descriptors) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.reports.0.push_front((report, descriptor));
+                    return true;
+                }
+                Err(_gone) => return false,
+            }
+        }
+        true
+    }
+
+    /// The daemon is gone: nothing may outlive it. Tier 1: one write kills the whole payload;
+    /// tier 2: each shim has seen its socket close. The locks are held until nothing is left.
+    fn end_everything(&mut self) {
+        let mut pause_ns = 200_000;
+        loop {
+            if let Some(payload) = &self.payload {
+                let _gone_already = crate::cgroup::kill(payload);
+            }
+            while matches!(wait::reap_any(), wait::Look::Ended(_)) {}
+            self.commands.forget_reaped();
+            Orphans::kill_strangers(&self.commands);
+            let populated = self.payload.as_ref().is_some_and(crate::cgroup::may_be_populated);
+            if !populated && !wait::has_children() {
+                break;
+            }
+            let tick = Timespec { tv_sec: 0, tv_nsec: pause_ns };
+            let mut fds = [PollFd::new(&self.signals, PollFlags::IN)];
+            let _woken = poll(&mut fds, Some(&tick));
+            raw::drain_signals(&self.signals);
+            pause_ns = (pause_ns * 2).min(20_000_000);
+        }
+        if let Some(payload) = &self.payload {
+            crate::cgroup::remove_below(payload);
+        }
+    }
+}
+
+struct Ready {
+    requests: bool,
+    children: bool,
+}
+
+/// Descriptor 0 becomes /dev/null: children's streams are placed by number.
+fn replace_stdin() -> std::io::Result<()> {
+    let null = rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! The guardian's table of commands: start, look, signal, reap.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
+use crate::image::Image;
+use crate::message::{Report, Stage, Tag};
+use crate::raw::{self, Forked};
+use crate::wait::{self, Look};
+use crate::{channel, shim};
+
+/// Reports on their way to the daemon, some with a pidfd.
+pub(super) struct Reports(pub(super) VecDeque<(Report, Option<OwnedFd>)>);
+
+impl Reports {
+    pub(super) fn add(&mut self, report: Report, descriptor: Option<OwnedFd>) {
+        self.0.push_back((report, descriptor));
+    }
+}
+
+/// Why a start did not come to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Where.
+    pub stage: Stage,
+    /// Why.
+    pub errno: i32,
+}
+
+/// How far a child has come.
+enum Phase {
+    /// Tier 1: between clone and exec; the pipe tells.
+    Starting(OwnedFd),
+    /// It said why it could not exec; it has not ended yet.
+    Failing(Unexecuted),
+    /// Past its exec, or a shim.
+    Running,
+    /// Ended and reported, not reaped: its numbers stay its own.
+    Ended,
+}
+
+struct Command {
+    pid: Pid,
+    shim: bool,
+    phase: Phase,
+}
+
+pub(super) struct Commands {
+    by_key: HashMap<u64, Command>,
+    by_pid: HashMap<Pid, u64>,
+    /// Shims that died: told once their orphans are dead.
+    lost_shims: Vec<u64>,
+    oom_score_adj: Option<i32>,
+}
+
+impl Commands {
+    pub(super) fn new(oom_score_adj: Option<i32>) -> Self {
+        Self {
+            by_key: HashMap::new(),
+            by_pid: HashMap::new(),
+            lost_shims: Vec::new(),
+            oom_score_adj,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub(super) fn knows(&self, pid: Pid) -> bool {
+        self.by_pid.contains_key(&pid)
+    }
+
+    pub(super) fn exec_pipes(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.by_key.values().filter_map(|command| match &command.phase {
+            Phase::Starting(pipe) => Some(pipe),
+            Phase::Failing(_) | Phase::Running | Phase::Ended => None,
+        })
+    }
+
+    /// Descriptors: body, folder, three streams, leaf or socket.
+    pub(super) fn start(
+        &mut self,
+        key: u64,
+        shim: bool,
+        descriptors: Vec<OwnedFd>,
+        reports: &mut Reports,
+    ) -> Result<(), Refused> {
+        let Ok([body, folder, stdin, stdout, stderr, place]) =
+            <[OwnedFd; 6]>::try_from(descriptors)
+        else {
+            return Err(Refused { stage: Stage::Body, errno: libc::EBADF });
+        };
+        let image = channel::read_body(body)
+            .ok()
+            .and_then(|bytes| Image::decode(&bytes).ok())
+            .ok_or(Refused { stage: Stage::Body, errno: libc::EBADMSG })?;
+        let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr] };
+        let started = if shim {
+            self.fork_shim(&image, descriptors, place)
+        } else {
+            self.clone_command(&image, &descriptors, &place)
+        };
+        let (pid, pidfd, phase) = started.map_err(|error| Refused {
+            stage: Stage::Clone,
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        })?;
+        self.by_pid.insert(pid, key);
+        self.by_key.insert(key, Command { pid, shim, phase });
+        let pid = pid.as_raw_nonzero().get();
+        reports.add(Report::Started { key, pid }, Some(pidfd));
+        Ok(())
+    }
+
+    fn clone_command(
+        &self,
+        image: &Image,
+        descriptors: &ChildDescriptors,
+        leaf: &OwnedFd,
+    ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
+        let own = rustix::process::getpid();
+        let prepared = Prepared::new(image, descriptors, self.oom_score_adj, Some(own));
+        let (read, write) = child::exec_pipe()?;
+        match raw::clone_into(leaf.as_fd())? {
+            Forked::Child => prepared.run(std::os::fd::AsRawFd::as_raw_fd(&write)),
+            Forked::Parent((pid, pidfd)) => Ok((pid, pidfd, Phase::Starting(read))),
+        }
+    }
+
+    fn fork_shim(
+        &self,
+        image: &Image,
+        descriptors: ChildDescriptors,
+        socket: OwnedFd,
+    ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
+        match raw::fork()? {
+            Forked::Child => shim::run(image, descriptors, socket, self.oom_score_adj),
+            Forked::Parent(pid) => {
+                // Ours and not reaped, so the number is its own.
+                let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+                Ok((pid, pidfd, Phase::Running))
+            }
+        }
+    }
+
+    pub(super) fn read_exec_pipes(&mut self, reports: &mut Reports) {
+        for (&key, command) in &mut self.by_key {
+            let Phase::Starting(pipe) = &command.phase else { continue };
+            match child::exec_news(pipe) {
+                ExecNews::Pending => {}
+                ExecNews::Failed(why) => command.phase = Phase::Failing(why),
+                ExecNews::Closed => {
+                    command.phase = Phase::Running;
+                    let report = match child::judge_closed(command.pid) {
+                        Closed::Executed => Report::Executed { key },
+                        Closed::DiedEarly => Report::DiedEarly { key },
+                    };
+                    reports.add(report, None);
+                }
+            }
+        }
+    }
+
+    /// Looks at every command, and tells each end once. Only failed starts and shims are reaped
+    /// here; a leader is reaped when the daemon asks.
+    pub(super) fn look(&mut self, reports: &mut Reports) {
+        let mut gone = Vec::new();
+        for (&key, command) in &mut self.by_key {
+            match (&command.phase, command.shim) {
+                // The pipe speaks first: it closes before the end can be seen, so next time.
+                (Phase::Starting(_) | Phase::Ended, _) => {}
+                (Phase::Failing(why), _) => {
+                    if wait::reap(command.pid) != Look::Alive {
+                        let Unexecuted { stage, errno } = *why;
+                        reports.add(Report::Failed { key, stage, errno }, None);
+                        gone.push(key);
+                    }
+                }
+                (Phase::Running, true) => match wait::reap(command.pid) {
+                    Look::Alive => {}
+                    Look::Ended(procd_core::LeaderEnd::Code(0)) => {
+                        reports.add(Report::ShimEnded { key, clean: true }, None);
+                        gone.push(key);
+                    }
+                    Look::Ended(_) | Look::NoChild => {
+                        self.lost_shims.push(key);
+                        gone.push(key);
+                    }
+                },
+                (Phase::Running, false) => {
+                    if let Look::Ended(end) = wait::look(command.pid) {
+                        command.phase = Phase::Ended;
+                        reports.add(Report::Ended { key, end, leftovers: 0 }, None);
+                    }
+                }
+            }
+        }
+        for key in gone {
+            self.forget(key);
+        }
+    }
+
+    /// No orphan is alive: what fell to us from a dead shim is dead too.
+    pub(super) fn report_lost_shims(&mut self, reports: &mut Reports) {
+        for key in self.lost_shims.drain(..) {
+            reports.add(Report::ShimEnded { key, clean: false }, None);
+        }
+    }
+
+    /// Looks, then signals a leader that is ours and not reaped.
+    pub(super) fn signal(&self, key: u64, signal: i32, tag: Tag, reports: &mut Reports) {
+        let mut report = Report::Reached { key, tag, alive: false, errno: 0, refused: 0 };
+        if let Some(command) = self.by_key.get(&key)
+            && wait::look(command.pid) == Look::Alive
+        {
+            let sent = raw::kill(command.pid, false, signal);
+            let errno = sent.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+            report =
+                Report::Reached { key, tag, alive: true, errno, refused: u32::from(errno != 0) };
+        }
+        reports.add(report, None);
+    }
+
+    /// Reaps a leader that has ended; one that lives is not touched.
+    pub(super) fn reap(&mut self, key: u64, reports: &mut Reports) {
+        if let Some(command) = self.by_key.get(&key) {
+            if wait::reap(command.pid) == Look::Alive {
+                return;
+            }
+            self.forget(key);
+        }
+        reports.add(Report::Reaped { key }, None);
+    }
+
+    /// After everything that ended was reaped without asking who it was.
+    pub(super) fn forget_reaped(&mut self) {
+        let gone: Vec<u64> = self
+            .by_key
+            .iter()
+            .filter(|(_, command)| wait::look(command.pid) == Look::NoChild)
+            .map(|(&key, _)| key)
+            .collect();
+        for key in gone {
+            self.forget(key);
+        }
+    }
+
+    fn forget(&mut self, key: u64) {
+        if let Some(command) = self.by_key.remove(&key) {
+            self.by_pid.remove(&command.pid);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What a command is started with: the frozen body of a start request.
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::message::{Malformed, Reader, Writer};
+
+/// Everything of a start but its descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Paths to try in turn, as execvp would.
+    pub candidates: Vec<CString>,
+    /// Arguments, the program's name first.
+    pub argv: Vec<CString>,
+    /// `NAME=value` each.
+    pub envp: Vec<CString>,
+    /// What the child sets before its exec.
+    pub options: ChildOptions,
+}
+
+/// What a child sets before its exec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildOptions {
+    /// File mode mask, 0..=0o777.
+    pub umask: u32,
+    /// Soft limit of open files; absent = as the guardian has it.
+    pub open_files_soft: Option<u64>,
+    /// Whether set-uid programs gain nothing.
+    pub no_new_privileges: bool,
+    /// Niceness; absent = as the daemon.
+    pub nice: Option<i32>,
+    /// OOM score adjustment; absent = as the daemon's.
+    pub oom_score_adj: Option<i32>,
+}
+
+impl Default for ChildOptions {
+    fn default() -> Self {
+        Self {
+            umask: 0o022,
+            open_files_soft: None,
+            no_new_privileges: true,
+            nice: None,
+            oom_score_adj: None,
+        }
+    }
+}
+
+/// A byte string with a NUL inside, which no exec can pass on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a NUL byte inside")]
+pub struct NulInside;
+
+/// The C string of `text`.
+/// # Errors
+/// [`NulInside`].
+pub fn c_string(text: &OsStr) -> Result<CString, NulInside> {
+    CString::new(text.as_bytes()).map_or(Err(NulInside), Ok)
+}
+
+/// The paths that execvp would try for `program` with this PATH: itself when it has a slash, else
+/// one in each folder of the PATH, an empty folder being the current one. An empty program has
+/// none.
+/// # Errors
+/// [`NulInside`].
+pub fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, NulInside> {
+    let name = program.as_bytes();
+    if name.is_empty() {
+        return Ok(Vec::new());
+    }
+    if name.contains(&b'/') {
+        return Ok(vec![c_string(program)?]);
+    }
+    path.as_bytes()
+        .split(|&byte| byte == b':')
+        .map(|folder| {
+            let folder = if folder.is_empty() { b"." } else { folder };
+            let joined = [folder, b"/", name].concat();
+            c_string(OsStr::from_bytes(&joined))
+        })
+        .collect()
+}
+
+impl Image {
+    /// The bytes of a body.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(1);
+        for list in [&self.candidates, &self.argv, &self.envp] {
+            writer = writer.u64(list.len() as u64);
+            for item in list {
+                writer = writer.bytes(item.to_bytes());
+            }
+        }
+        let options = &self.options;
+        writer = writer.u32(options.umask).u8(options.no_new_privileges.into());
+        writer = match options.open_files_soft {
+            Some(soft) => writer.u8(1).u64(soft),
+            None => writer.u8(0),
+        };
+        for number in [options.nice, options.oom_score_adj] {
+            writer = match number {
+                Some(number) => writer.u8(1).i32(number),
+                None => writer.u8(0),
+            };
+        }
+        writer.0
+    }
+
+    /// Reads a body.
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader(bytes);
+        if from.u8()? != 1 {
+            return Err(Malformed);
+        }
+        let candidates = strings(&mut from)?;
+        let argv = strings(&mut from)?;
+        let envp = strings(&mut from)?;
+        let umask = from.u32()?;
+        let no_new_privileges = from.bool()?;
+        let open_files_soft = if from.bool()? { Some(from.u64()?) } else { None };
+        let nice = if from.bool()? { Some(from.i32()?) } else { None };
+        let oom_score_adj = if from.bool()? { Some(from.i32()?) } else { None };
+        from.end(())?;
+        let options =
+            ChildOptions { umask, open_files_soft, no_new_privileges, nice, oom_score_adj };
+        Ok(Self { candidates, argv, envp, options })
+    }
+}
+
+fn strings(from: &mut Reader<'_>) -> Result<Vec<CString>, Malformed> {
+    let count = from.u64()?;
+    let mut list = Vec::new();
+    for _ in 0..count {
+        list.push(CString::new(from.bytes()?).map_or(Err(Malformed), Ok)?);
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_round_trips_and_a_cut_one_is_refused() {
+        let image = Image {
+            candidates: vec![c"/bin/sh".to_owned()],
+            argv: vec![c"sh".to_owned(), c"".to_owned(), c"\xff".to_owned()],
+            envp: vec![c"A=b".to_owned()],
+            options: ChildOptions {
+                open_files_soft: Some(1024),
+                nice: Some(-5),
+                ..ChildOptions::default()
+            },
+        };
+        let bytes = image.encode();
+        assert_eq!(Image::decode(&bytes), Ok(image));
+        for cut in 0..bytes.len() {
+            assert_eq!(Image::decode(&bytes[..cut]), Err(Malformed), "{cut}");
+        }
+    }
+
+    #[test]
+    fn candidates_follow_execvp() {
+        let of = |program: &str, path: &str| candidates(program.as_ref(), path.as_ref()).unwrap();
+        assert_eq!(of("ls", "/bin::/x"), [c"/bin/ls".to_owned(), c"./ls".into(), c"/x/ls".into()]);
+        assert_eq!(of("./ls", "/bin"), [c"./ls".to_owned()]);
+        assert!(of("", "/bin").is_empty());
+        assert_eq!(candidates("a\0".as_ref(), "/bin".as_ref()), Err(NulInside));
+    }
+}

@@ -1,0 +1,154 @@
+//! What /proc says. For counting, for checks before a pidfd is used, never for choosing a pid to
+//! signal.
+
+use std::io::Read;
+
+use rustix::process::Pid;
+
+/// Bit of the flags in `stat`: forked, but no exec yet. Kept in a zombie.
+const PF_FORKNOEXEC: u64 = 0x40;
+/// How deep an ancestry is followed.
+const DEPTH_MAX: usize = 4096;
+
+/// The few fields of `/proc/<pid>/stat` that matter here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stat {
+    pub(crate) zombie: bool,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) never_executed: bool,
+    pub(crate) cpu_ticks: u64,
+    pub(crate) resident_pages: u64,
+}
+
+/// The children of this single-threaded process, in the order of the kernel: all of them own and
+/// unreaped. The file is read whole into a buffer that grows, and a last token without its space
+/// is dropped: a cut number is another process.
+pub(crate) fn own_children() -> std::io::Result<Vec<Pid>> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    read_children(&format!("/proc/self/task/{own}/children"))
+}
+
+/// Every live or unreaped descendant of `root`, nearest first. As good as /proc can tell: for
+/// counting and for candidates that are checked again.
+pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    let mut next = std::collections::VecDeque::from([root]);
+    while let Some(pid) = next.pop_front() {
+        for child in children_of(pid) {
+            if seen.insert(child) {
+                found.push(child);
+                next.push_back(child);
+            }
+        }
+    }
+    found
+}
+
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let folder = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let Ok(threads) = std::fs::read_dir(folder) else { return Vec::new() };
+    threads
+        .flatten()
+        .filter_map(|thread| thread.path().join("children").to_str().map(str::to_owned))
+        .flat_map(|path| read_children(&path).unwrap_or_default())
+        .collect()
+}
+
+fn read_children(path: &str) -> std::io::Result<Vec<Pid>> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.read_to_string(&mut text)?;
+    Ok(parse_children(&text))
+}
+
+fn parse_children(text: &str) -> Vec<Pid> {
+    let whole = text.rfind(' ').map_or("", |last| &text[..=last]);
+    whole
+        .split_ascii_whitespace()
+        .filter_map(|token| token.parse().ok())
+        .filter(|&pid| pid > 1)
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// The `stat` of a process; `None` when it is gone.
+pub(crate) fn stat(pid: Pid) -> Option<Stat> {
+    let text = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    parse_stat(&text)
+}
+
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    // The name in parentheses may hold anything, a parenthesis included: the last one counts.
+    let after = text.iter().rposition(|&byte| byte == b')')? + 1;
+    let rest = std::str::from_utf8(text.get(after..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // fields[0] is field 3 of proc(5).
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        zombie: matches!(fields.first(), Some(&("Z" | "X"))),
+        parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        never_executed: number(9)? & PF_FORKNOEXEC != 0,
+        cpu_ticks: number(14)?.saturating_add(number(15)?),
+        resident_pages: number(24)?,
+    })
+}
+
+/// Whether `pid` descends from `ancestor` now.
+pub(crate) fn descends_from(pid: Pid, ancestor: Pid) -> bool {
+    let mut current = pid;
+    for _ in 0..DEPTH_MAX {
+        let Some(stat) = stat(current) else { return false };
+        let Some(parent) = Pid::from_raw(stat.parent) else { return false };
+        if parent == ancestor {
+            return true;
+        }
+        current = parent;
+    }
+    false
+}
+
+/// The control group (v2) of a process, as its own reader sees it.
+pub(crate) fn control_group(pid: Pid) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
+    v2_line(&text).map(str::to_owned)
+}
+
+/// The path in the `0::` line.
+pub(crate) fn v2_line(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_last_number_and_init_are_never_taken_for_children() {
+        let pids: Vec<i32> = parse_children("12 345 1 67")
+            .into_iter()
+            .map(|pid| pid.as_raw_nonzero().get())
+            .collect();
+        assert_eq!(pids, [12, 345]);
+        assert!(parse_children("67").is_empty());
+        assert!(parse_children("").is_empty());
+    }
+
+    #[test]
+    fn a_stat_is_read_past_any_name() {
+        let text = b"42 (a) b (c) Z 7 9 9 0 -1 4194368 0 0 0 0 3 4 0 0 20 0 1 0 5 6 8 0";
+        let stat = parse_stat(text).unwrap();
+        assert!(stat.zombie && stat.never_executed);
+        assert_eq!((stat.parent, stat.group, stat.cpu_ticks, stat.resident_pages), (7, 9, 7, 8));
+        assert!(parse_stat(b"42 (x").is_none());
+    }
+
+    #[test]
+    fn this_process_descends_from_its_parent() {
+        let own = rustix::process::getpid();
+        let parent = rustix::process::getppid().unwrap();
+        assert!(descends_from(own, parent));
+        assert!(!descends_from(parent, own));
+    }
+}

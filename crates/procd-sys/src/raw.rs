@@ -1,0 +1,321 @@
+//! Thin wrappers of the system calls that neither rustix nor nix has in the form needed.
+//! One operation an unsafe block; no policy here.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::process::Pid;
+
+/// The larger of the kernel's signal numbers.
+const SIGNAL_MAX: c_int = 64;
+/// `CLONE_INTO_CGROUP`, which libc has in too narrow a type.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// Bytes of the kernel's own signal set.
+const KERNEL_SET_BYTES: usize = 8;
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub(crate) enum Forked<T> {
+    /// The new process.
+    Child,
+    /// The caller, with what it knows of the child.
+    Parent(T),
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Forks. For single-threaded callers (guardian and shim): then the child may do whatever its
+/// parent could, since no lock can be held by a thread that is not there.
+pub(crate) fn fork() -> io::Result<Forked<Pid>> {
+    // SAFETY: called in single-threaded processes only, so the child's memory is consistent.
+    let pid = check(unsafe { libc::fork() })?;
+    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+}
+
+/// Forks straight into a control group, with a pidfd. The child may only do async-signal-safe
+/// things: libc does not know of this fork.
+pub(crate) fn clone_into(leaf: BorrowedFd<'_>) -> io::Result<Forked<(Pid, OwnedFd)>> {
+    let mut pidfd: c_int = -1;
+    let Ok(group) = u64::try_from(leaf.as_raw_fd()) else {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    };
+    let flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | CLONE_INTO_CGROUP;
+    let mut args = libc::clone_args {
+        flags,
+        pidfd: (&raw mut pidfd) as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: u64::from(libc::SIGCHLD.unsigned_abs()),
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: group,
+    };
+    let size = size_of::<libc::clone_args>();
+    // SAFETY: `args` is a complete clone_args of the size given and `pidfd` outlives the call;
+    // without CLONE_VM and a stack this is a plain fork, so both sides return here.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size) };
+    let pid = match c_int::try_from(result) {
+        Ok(pid) => check(pid)?,
+        Err(_out_of_range) => return Err(io::Error::from_raw_os_error(libc::EOVERFLOW)),
+    };
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(Forked::Child) };
+    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Forked::Parent((pid, pidfd)))
+}
+
+/// Ends this process at once: no destructor, no flush.
+pub(crate) fn exit_now(code: c_int) -> ! {
+    // SAFETY: `_exit` has no precondition.
+    unsafe { libc::_exit(code) }
+}
+
+/// The life of a probe's child: waits until nobody holds the other end of the pipe. Only raw
+/// calls: libc does not know of the fork.
+pub(crate) fn wait_for_close(own_write_end: RawFd, read_end: RawFd) -> ! {
+    let flags: c_int = 0;
+    // SAFETY: closes a descriptor of a process that uses no owner of it any more.
+    let _closed = unsafe { libc::close(own_write_end) };
+    // SAFETY: clears O_NONBLOCK of the pipe's own reading end.
+    let _blocking = unsafe { libc::fcntl(read_end, libc::F_SETFL, flags) };
+    let mut byte = 0_u8;
+    // SAFETY: one byte of memory for a read of one byte.
+    let _end = unsafe { libc::read(read_end, (&raw mut byte).cast(), 1) };
+    exit_now(0)
+}
+
+/// Every signal at its default, none blocked. Through the raw call, since libc refuses to touch
+/// the two signals it keeps for itself, which may have been inherited as ignored all the same.
+/// Async-signal-safe.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    // All zeros: SIG_DFL, no flags, empty mask, whatever the order of the kernel's fields.
+    let default = [0_u64; 4];
+    for signal in 1..=SIGNAL_MAX {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP {
+            continue;
+        }
+        let old: *mut u64 = ptr::null_mut();
+        // SAFETY: `default` is at least as large as the kernel's sigaction; no old one is asked.
+        let result = unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), old, KERNEL_SET_BYTES)
+        };
+        long(result)?;
+    }
+    set_mask(0)
+}
+
+/// Blocks SIGCHLD and nothing else.
+pub(crate) fn block_only_sigchld() -> io::Result<()> {
+    set_mask(1 << (libc::SIGCHLD - 1))
+}
+
+/// Sets the signal mask: bit n - 1 is signal n. Async-signal-safe.
+fn set_mask(mask: u64) -> io::Result<()> {
+    let old: *mut u64 = ptr::null_mut();
+    // SAFETY: `mask` is a kernel signal set of the size given; no old one is asked.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            old,
+            KERNEL_SET_BYTES,
+        )
+    };
+    long(result)
+}
+
+fn long(result: c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Ignores a signal.
+pub(crate) fn ignore(signal: c_int) {
+    // SAFETY: SIG_IGN is no handler, so nothing of ours can run at a bad moment.
+    let previous = unsafe { libc::signal(signal, libc::SIG_IGN) };
+    debug_assert_ne!(previous, libc::SIG_ERR);
+}
+
+/// SIGCHLD at its default: were it ignored, as it may have been inherited, children would reap
+/// themselves.
+pub(crate) fn default_child_signal() {
+    // SAFETY: SIG_DFL is no handler, so nothing of ours can run at a bad moment.
+    let previous = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    debug_assert_ne!(previous, libc::SIG_ERR);
+}
+
+/// Takes the pending SIGCHLD off its descriptor.
+pub(crate) fn drain_signals(signals: &OwnedFd) {
+    let mut buffer = [0; 1024];
+    while rustix::io::read(signals, &mut buffer).is_ok_and(|count| count > 0) {}
+}
+
+/// A descriptor that turns readable when SIGCHLD (which must be blocked) is pending.
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    let mask: u64 = 1 << (libc::SIGCHLD - 1);
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: a new signalfd over a kernel signal set of the size given.
+    let result =
+        unsafe { libc::syscall(libc::SYS_signalfd4, -1, &raw const mask, KERNEL_SET_BYTES, flags) };
+    let Ok(fd) = RawFd::try_from(result) else {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    };
+    let fd = check(fd)?;
+    // SAFETY: the kernel just made it, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes every descriptor from `first` to `last`. Async-signal-safe. For a process that keeps no
+/// owner of any of them.
+pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: plain numbers; the caller keeps no owner of the descriptors that go.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) };
+    long(result)
+}
+
+/// Makes `to` another name of `from`. Async-signal-safe. `close_on_exec` as said.
+pub(crate) fn duplicate(from: RawFd, to: RawFd, close_on_exec: bool) -> io::Result<()> {
+    if from == to {
+        let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
+        // SAFETY: sets the flags of a descriptor by number.
+        return check(unsafe { libc::fcntl(from, libc::F_SETFD, flags) }).map(drop);
+    }
+    let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: plain numbers; whatever `to` was has no owner that is used later.
+    check(unsafe { libc::dup3(from, to, flags) }).map(drop)
+}
+
+/// Arguments and environment in the form that exec wants. Borrows the strings, so it cannot
+/// outlive them.
+#[derive(Debug)]
+pub(crate) struct ExecArrays<'a> {
+    argv: Vec<*const c_char>,
+    envp: Vec<*const c_char>,
+    strings: PhantomData<&'a CStr>,
+}
+
+impl<'a> ExecArrays<'a> {
+    pub(crate) fn new(argv: &'a [CString], envp: &'a [CString]) -> Self {
+        Self { argv: terminated(argv), envp: terminated(envp), strings: PhantomData }
+    }
+
+    /// Replaces this process. Returns only the errno. Async-signal-safe.
+    pub(crate) fn exec(&self, path: &CStr) -> c_int {
+        // SAFETY: both arrays end with a null pointer and point at C strings borrowed by `self`.
+        unsafe { libc::execve(path.as_ptr(), self.argv.as_ptr(), self.envp.as_ptr()) };
+        errno()
+    }
+}
+
+fn terminated(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The errno of the last call. Async-signal-safe: no memory is asked for.
+fn errno() -> c_int {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Writes without any ceremony. Async-signal-safe.
+pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> bool {
+    // SAFETY: the slice is valid for its length.
+    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+    usize::try_from(written).is_ok_and(|written| written == bytes.len())
+}
+
+/// Opens a file for writing. Async-signal-safe.
+pub(crate) fn open_to_write(path: &CStr) -> io::Result<RawFd> {
+    // SAFETY: a C string and plain flags.
+    check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })
+}
+
+/// Sets the soft limit of open files, the hard one kept. Async-signal-safe.
+pub(crate) fn set_open_files_soft(soft: u64) -> io::Result<()> {
+    let (_, hard) = open_files_limit()?;
+    let limit = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    // SAFETY: a complete rlimit.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
+
+/// Soft and hard limit of open files of this process.
+/// # Errors
+/// Never on Linux.
+pub fn open_files_limit() -> io::Result<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills a complete rlimit.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok((limit.rlim_cur, limit.rlim_max))
+}
+
+/// Sets the niceness of this process. Async-signal-safe.
+pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: plain numbers; 0 is the caller itself.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
+}
+
+/// Signals an own child that is not reaped, or (negative) its process group.
+pub(crate) fn kill(pid: Pid, group: bool, signal: c_int) -> io::Result<()> {
+    let raw = pid.as_raw_nonzero().get();
+    if raw <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let target = if group { -raw } else { raw };
+    // SAFETY: a signal by number to a target that is neither 0, 1 nor -1.
+    check(unsafe { libc::kill(target, signal) }).map(drop)
+}
+
+/// Signals through a pidfd.
+pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
+    let info: *const libc::siginfo_t = ptr::null();
+    // SAFETY: a descriptor and numbers; no siginfo is given.
+    let result = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, 0_u32)
+    };
+    long(result)
+}
+
+/// Starts this very binary again with `argv`, an empty environment and `control` as descriptor
+/// 0; descriptors 1 and 2 stay, all others must be close-on-exec. Safe with threads: the kernel
+/// suspends only the caller, and nothing of its memory is copied.
+pub(crate) fn respawn(argv: &[&CStr], control: BorrowedFd<'_>) -> io::Result<Pid> {
+    let mut actions = std::mem::MaybeUninit::<libc::posix_spawn_file_actions_t>::uninit();
+    // SAFETY: initialises the object it is given.
+    number(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
+    let control = control.as_raw_fd();
+    // SAFETY: the actions are initialised.
+    let added = unsafe { libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), control, 0) };
+    let mut pointers: Vec<*mut c_char> = argv.iter().map(|arg| arg.as_ptr().cast_mut()).collect();
+    pointers.push(ptr::null_mut());
+    let envp: [*mut c_char; 1] = [ptr::null_mut()];
+    let mut pid: libc::pid_t = 0;
+    let spawned = number(added).and_then(|()| {
+        // SAFETY: path, argv and envp are null-terminated and outlive the call.
+        number(unsafe {
+            libc::posix_spawn(
+                &raw mut pid,
+                c"/proc/self/exe".as_ptr(),
+                actions.as_ptr(),
+                ptr::null(),
+                pointers.as_ptr(),
+                envp.as_ptr(),
+            )
+        })
+    });
+    // SAFETY: initialised above, used for nothing after this.
+    number(unsafe { libc::posix_spawn_file_actions_destroy(actions.as_mut_ptr()) })?;
+    spawned?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ECHILD))
+}
+
+/// The result of a call that returns the error number itself.
+fn number(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}

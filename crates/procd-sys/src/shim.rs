@@ -1,0 +1,319 @@
+//! The shim of tier 2: a fork of the guardian without exec, one per command. Subreaper and parent
+//! of the command; holds its tree together and ends it. Its one tie is the death socket: when the
+//! daemon's end closes, the tree dies.
+//!
+//! Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
+//! the polite signal, which goes through pidfds whose ancestry was checked after the opening.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use procd_core::LeaderEnd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
+
+use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
+use crate::image::Image;
+use crate::message::{Report, Request, Stage, Tag};
+use crate::raw::{self, Forked};
+use crate::wait::{self, Look};
+use crate::{channel, members, procfs};
+
+/// Between two rounds of a kill that is not done; a SIGCHLD comes earlier.
+const KILL_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// The shim ended on its own account: clean.
+const DONE: i32 = 0;
+/// It could not do its work.
+const BROKEN: i32 = 3;
+
+/// A shim's whole life, in the forked process.
+pub(crate) fn run(
+    image: &Image,
+    descriptors: ChildDescriptors,
+    socket: OwnedFd,
+    oom_score_adj: Option<i32>,
+) -> ! {
+    match Shim::start(image, descriptors, socket, oom_score_adj) {
+        Ok(mut shim) => shim.serve(),
+        Err(_told_by_the_code) => raw::exit_now(BROKEN),
+    }
+}
+
+/// The leader, as far as it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leader {
+    Alive(Pid),
+    /// Ended, told, not reaped.
+    Ended(Pid),
+    Reaped,
+}
+
+impl Leader {
+    const fn unreaped(self) -> Option<Pid> {
+        match self {
+            Self::Alive(pid) | Self::Ended(pid) => Some(pid),
+            Self::Reaped => None,
+        }
+    }
+}
+
+enum Exec {
+    Pending(OwnedFd),
+    Failed(Unexecuted),
+    Done,
+}
+
+struct Shim {
+    socket: OwnedFd,
+    signals: OwnedFd,
+    leader: Leader,
+    exec: Exec,
+    killing: bool,
+    /// The daemon is gone: nobody to tell.
+    alone: bool,
+}
+
+impl Shim {
+    fn start(
+        image: &Image,
+        descriptors: ChildDescriptors,
+        socket: OwnedFd,
+        oom_score_adj: Option<i32>,
+    ) -> std::io::Result<Self> {
+        keep_only(&descriptors, &socket)?;
+        rustix::thread::set_name(c"procd-shim")?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        rustix::process::setsid()?;
+        let signals = raw::child_signals()?;
+        let (read, write) = child::exec_pipe()?;
+        let prepared = Prepared::new(image, &descriptors, oom_score_adj, None);
+        let (leader, exec) = match raw::fork() {
+            Ok(Forked::Child) => prepared.run(write.as_raw_fd()),
+            Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(read)),
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                (Leader::Reaped, Exec::Failed(Unexecuted { stage: Stage::Clone, errno }))
+            }
+        };
+        Ok(Self { socket, signals, leader, exec, killing: false, alone: false })
+    }
+
+    fn serve(&mut self) -> ! {
+        if let Leader::Alive(pid) = self.leader {
+            self.tell(Report::Started { key: 0, pid: pid.as_raw_nonzero().get() });
+        }
+        loop {
+            raw::drain_signals(&self.signals);
+            self.read_exec_pipe();
+            self.round();
+            if self.wait() {
+                self.take_requests();
+            }
+        }
+    }
+
+    /// Waits for something to do; `true` = the socket has something.
+    fn wait(&self) -> bool {
+        let socket = if self.alone { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if !self.alone {
+            fds.push(PollFd::new(&self.socket, socket));
+        }
+        if let Exec::Pending(pipe) = &self.exec {
+            fds.push(PollFd::new(pipe, PollFlags::IN));
+        }
+        let tick = self.killing.then_some(&KILL_TICK);
+        let _interrupted = poll(&mut fds, tick);
+        !self.alone && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
+    }
+
+    fn read_exec_pipe(&mut self) {
+        let Exec::Pending(pipe) = &self.exec else { return };
+        let news = child::exec_news(pipe);
+        match (news, self.leader.unreaped()) {
+            (ExecNews::Pending, _) => {}
+            (ExecNews::Failed(why), _) => self.exec = Exec::Failed(why),
+            (ExecNews::Closed, leader) => {
+                self.exec = Exec::Done;
+                let judged = leader.map_or(Closed::DiedEarly, child::judge_closed);
+                self.tell(match judged {
+                    Closed::Executed => Report::Executed { key: 0 },
+                    Closed::DiedEarly => Report::DiedEarly { key: 0 },
+                });
+            }
+        }
+    }
+
+    /// One look at all children: reaps what ended, kills what must die, and ends the shim when
+    /// nothing is left.
+    fn round(&mut self) {
+        loop {
+            // A list read while the leader lived says nothing about what it left behind: its
+            // children become ours at its end. So the list counts only if read after that.
+            let has_ended = !matches!(self.leader, Leader::Alive(_));
+            let others = self.visit_others();
+            if has_ended {
+                if others == 0 {
+                    self.prove_empty();
+                }
+                return;
+            }
+            self.look_at_leader();
+            if matches!(self.leader, Leader::Alive(_)) {
+                return;
+            }
+        }
+    }
+
+    /// Reaps what ended and kills what must die, the leader aside; says how many live.
+    fn visit_others(&self) -> u32 {
+        let leader = self.leader.unreaped();
+        let mut others = 0_u32;
+        for pid in procfs::own_children().unwrap_or_default() {
+            if Some(pid) == leader || wait::reap(pid) != Look::Alive {
+                continue;
+            }
+            others += 1;
+            if self.killing {
+                // An own unreaped child: its number cannot be a stranger's.
+                let _refused = raw::kill(pid, false, libc::SIGKILL);
+            }
+        }
+        others
+    }
+
+    fn look_at_leader(&mut self) {
+        let Leader::Alive(pid) = self.leader else { return };
+        if self.killing {
+            let _refused = raw::kill(pid, false, libc::SIGKILL);
+        }
+        // The pipe speaks first, whose news come before the end can be seen.
+        if matches!(self.exec, Exec::Pending(_)) {
+            return;
+        }
+        let end = match wait::look(pid) {
+            Look::Alive => return,
+            Look::Ended(end) => end,
+            // Cannot be: nobody else reaps. Said as unknown by saying nothing: the daemon then
+            // sees an end that was not observed.
+            Look::NoChild => {
+                self.leader = Leader::Reaped;
+                return;
+            }
+        };
+        self.leader = Leader::Ended(pid);
+        if matches!(self.exec, Exec::Done) {
+            self.tell_end(pid, end);
+        }
+    }
+
+    fn tell_end(&self, leader: Pid, end: LeaderEnd) {
+        let leftovers = members::count_descendants(rustix::process::getpid(), leader);
+        self.tell(Report::Ended { key: 0, end, leftovers });
+    }
+
+    /// The leader is reaped as the last part of the proof; ECHILD is the proof itself.
+    fn prove_empty(&mut self) {
+        if let Leader::Ended(pid) = self.leader {
+            if wait::reap(pid) == Look::Alive {
+                return;
+            }
+            self.leader = Leader::Reaped;
+        }
+        if wait::has_children() {
+            return;
+        }
+        match &self.exec {
+            Exec::Failed(Unexecuted { stage, errno }) => {
+                self.tell(Report::Failed { key: 0, stage: *stage, errno: *errno });
+            }
+            Exec::Pending(_) | Exec::Done => self.tell(Report::Empty),
+        }
+        raw::exit_now(DONE)
+    }
+
+    fn take_requests(&mut self) {
+        loop {
+            match channel::receive(&self.socket) {
+                Ok(Some(received)) => match Request::decode(&received.bytes) {
+                    Ok(Request::Signal { signal, tag, .. }) => self.signal(signal, tag),
+                    Ok(Request::Kill { tag }) => self.kill(tag),
+                    Ok(Request::Setup { .. } | Request::Start { .. } | Request::Reap { .. })
+                    | Err(_) => {}
+                },
+                Ok(None) => break,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_gone) => break,
+            }
+        }
+        self.killing = true;
+        self.alone = true;
+    }
+
+    fn leader_is_alive(&self) -> bool {
+        match self.leader {
+            Leader::Alive(pid) => wait::look(pid) == Look::Alive,
+            Leader::Ended(_) | Leader::Reaped => false,
+        }
+    }
+
+    fn kill(&mut self, tag: Tag) {
+        let alive = self.leader_is_alive();
+        self.killing = true;
+        self.round_after_request(tag, alive);
+    }
+
+    fn round_after_request(&mut self, tag: Tag, alive: bool) {
+        self.tell(Report::Reached { key: 0, tag, alive, errno: 0, refused: 0 });
+        self.round();
+    }
+
+    /// A polite signal to the whole tree, each process once.
+    fn signal(&self, signal: i32, tag: Tag) {
+        let alive = self.leader_is_alive();
+        let group = self.leader.unreaped();
+        let refusals = members::signal_descendants(rustix::process::getpid(), group, signal);
+        self.tell(Report::Reached {
+            key: 0,
+            tag,
+            alive,
+            errno: refusals.errno,
+            refused: refusals.count,
+        });
+    }
+
+    /// A full or closed socket loses the report: the daemon's own reading keeps it from being
+    /// full, and a closed one is seen at the next look.
+    fn tell(&self, report: Report) {
+        if !self.alone {
+            let _gone = channel::send(self.socket.as_fd(), &report.encode(), &[]);
+        }
+    }
+}
+
+/// Closes all but what the start needs and the socket; 0-2 become /dev/null, so that the numbers
+/// stay taken and no stream of the guardian is held.
+fn keep_only(descriptors: &ChildDescriptors, socket: &OwnedFd) -> std::io::Result<()> {
+    let null = rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    for place in 0..3 {
+        raw::duplicate(null.as_raw_fd(), place, false)?;
+    }
+    let mut kept: Vec<u32> = descriptors
+        .streams
+        .iter()
+        .chain([&descriptors.folder, socket, &null])
+        .map(|fd| fd.as_raw_fd().unsigned_abs())
+        .collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for number in kept {
+        if number > first {
+            raw::close_range(first, number - 1)?;
+        }
+        first = first.max(number + 1);
+    }
+    raw::close_range(first, u32::MAX)
+}

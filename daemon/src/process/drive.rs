@@ -1,0 +1,447 @@
+//! One process from its start request to its end: the only place that signals, and that knows
+//! when a tree is empty.
+//!
+//! ```text
+//! Starting --Executed--> Running --Ended--> Over --proven empty--> drained, reaped, told
+//!    |  \--(aborted) Executed--> Aborting --Ended--^
+//!    \--Failed, DiedEarly-----------------> told once everything of it is gone
+//! ```
+
+mod closing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_core::LeaderEnd;
+use procd_core::life::{Request, TreeSignal};
+use procd_store::record::SignalError;
+use procd_sys::message::{self, Tag};
+use procd_sys::names;
+use tokio::time::Instant;
+
+use super::failure;
+use super::guardian::GuardianLink;
+use super::input::PipeInput;
+use super::inspect::{Place, TreeInspector};
+use super::tree::{Tree, sigterm};
+use super::watch::{Seen, TAG_LEFTOVERS, TAG_NONE, Watch, request_of, tag_of};
+use crate::clock::Clock;
+use crate::drain::DrainTask;
+use crate::supervisor::runner::{LossCause, Order, OrderQueue, Report, ReportSender, SpawnFailure};
+
+const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
+const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+
+/// A killed tree that is not empty is complained of this often.
+const COMPLAIN_EACH: Duration = Duration::from_secs(10);
+/// Between two writes of a kill: first and longest.
+const KILL_PAUSE_FIRST: Duration = Duration::from_millis(20);
+const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The exec is not answered.
+    Starting { leader: Option<i32>, aborted: bool },
+    /// It could not exec; the shim is not gone yet.
+    Failing(SpawnFailure),
+    /// Told as spawned.
+    Running { leader: i32 },
+    /// Its exec and an abort crossed: killed, not told. Its end decides which was first.
+    Aborting { leader: i32 },
+    /// It died before its exec, not reaped.
+    Unstarted { aborted: bool, ended: bool },
+    /// The leader ended and that was told.
+    Over,
+    /// The leader ended by the abort.
+    Aborted,
+}
+
+/// A kill under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KillClock {
+    since: Instant,
+    again_at: Instant,
+    pause: Duration,
+    complain_at: Instant,
+}
+
+/// Why the observation of a tree ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Empty,
+    Failed(SpawnFailure),
+    Lost(LossCause),
+}
+
+pub(super) struct Driver {
+    pub(super) key: u64,
+    pub(super) link: GuardianLink,
+    pub(super) watch: Watch,
+    pub(super) tree: Tree,
+    pub(super) phase: Phase,
+    pub(super) drain: Option<DrainTask>,
+    pub(super) reports: ReportSender,
+    pub(super) orders: Arc<OrderQueue>,
+    pub(super) input: Option<Arc<PipeInput>>,
+    pub(super) inspector: Arc<TreeInspector>,
+    pub(super) kill: Option<KillClock>,
+    /// Requests whose signal went out and that are not answered.
+    pub(super) asked: Vec<Request>,
+    /// What members refused, by the tag of the signal.
+    pub(super) refused: Vec<(Tag, SignalError)>,
+}
+
+impl Driver {
+    pub(super) async fn run(mut self) {
+        let outcome = self.observe().await;
+        match outcome {
+            Outcome::Empty => self.close().await,
+            Outcome::Failed(failure) => self.close_failed(failure).await,
+            Outcome::Lost(cause) => self.close_lost(cause).await,
+        }
+    }
+
+    async fn observe(&mut self) -> Outcome {
+        loop {
+            let is_over = self.is_over();
+            if is_over && self.is_group_empty().await {
+                return Outcome::Empty;
+            }
+            let due = self.kill.map(|kill| kill.again_at.min(kill.complain_at));
+            tokio::select! {
+                biased;
+                seen = self.watch.next() => {
+                    if let Some(outcome) = self.on_seen(seen).await {
+                        return outcome;
+                    }
+                }
+                order = self.orders.next() => self.on_order(order).await,
+                () = until(due), if due.is_some() => self.on_kill_due().await,
+                () = changed(&mut self.tree), if is_over => {}
+            }
+        }
+    }
+
+    const fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Over | Phase::Aborted | Phase::Unstarted { ended: true, .. } => true,
+            Phase::Starting { .. }
+            | Phase::Failing(_)
+            | Phase::Running { .. }
+            | Phase::Aborting { .. }
+            | Phase::Unstarted { ended: false, .. } => false,
+        }
+    }
+
+    /// Tier 1's proof; tier 2's comes from the shim.
+    async fn is_group_empty(&mut self) -> bool {
+        match &mut self.tree {
+            Tree::Group(group) => group.prove_empty().await,
+            Tree::Shim(_) => false,
+        }
+    }
+
+    // What happens.
+
+    async fn on_seen(&mut self, seen: Seen) -> Option<Outcome> {
+        match seen {
+            Seen::Started { pid } => self.on_started(pid).await,
+            Seen::ShimStarted { pid } => {
+                if let Tree::Shim(shim) = &mut self.tree {
+                    shim.pid = Some(pid);
+                }
+                self.show();
+            }
+            Seen::Executed => self.on_executed().await,
+            Seen::Failed { stage, errno, gone } => {
+                let is_group = matches!(self.tree, Tree::Group(_));
+                let failure = failure::of(stage, errno, is_group);
+                if gone {
+                    return Some(Outcome::Failed(failure));
+                }
+                self.phase = Phase::Failing(failure);
+            }
+            Seen::DiedEarly => {
+                let aborted = matches!(self.phase, Phase::Starting { aborted: true, .. });
+                self.phase = Phase::Unstarted { aborted, ended: false };
+            }
+            Seen::Ended { end, leftovers } => self.on_ended(end, leftovers).await,
+            Seen::Reached { tag, alive, errno, refused } => {
+                self.note_refusals(tag, errno, refused);
+                self.answer(tag, alive).await;
+            }
+            Seen::Reaped => {}
+            Seen::Empty => {
+                if let Tree::Shim(shim) = &mut self.tree {
+                    shim.is_empty = true;
+                }
+            }
+            Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean)),
+            Seen::GuardianLost => return Some(Outcome::Lost(LossCause::GuardianLost)),
+            Seen::GuardianMissing => return Some(Outcome::Failed(failure::NO_GUARDIAN)),
+        }
+        None
+    }
+
+    async fn on_started(&mut self, pid: i32) {
+        let Phase::Starting { leader, aborted } = &mut self.phase else { return };
+        *leader = Some(pid);
+        let aborted = *aborted;
+        self.show();
+        if aborted {
+            self.kill_tree(None).await;
+        }
+    }
+
+    async fn on_executed(&mut self) {
+        match self.phase {
+            Phase::Starting { leader: Some(leader), aborted: false } => {
+                self.phase = Phase::Running { leader };
+                self.reports.send(Report::Spawned { pid: leader }).await;
+            }
+            Phase::Starting { leader: Some(leader), aborted: true } => {
+                self.phase = Phase::Aborting { leader };
+            }
+            Phase::Starting { leader: None, .. }
+            | Phase::Failing(_)
+            | Phase::Running { .. }
+            | Phase::Aborting { .. }
+            | Phase::Unstarted { .. }
+            | Phase::Over
+            | Phase::Aborted => tracing::error!(phase = ?self.phase, "bug: an exec now"),
+        }
+    }
+
+    async fn on_ended(&mut self, end: LeaderEnd, seen_by_shim: u32) {
+        let leader = match self.phase {
+            Phase::Running { leader } => leader,
+            Phase::Aborting { .. } if end.signal() == Some(SIGKILL) => {
+                self.phase = Phase::Aborted;
+                return;
+            }
+            // It ran and ended by itself before the abort met it: that is what happened.
+            Phase::Aborting { leader } => {
+                self.reports.send(Report::Spawned { pid: leader }).await;
+                leader
+            }
+            Phase::Unstarted { aborted, .. } => {
+                self.phase = Phase::Unstarted { aborted, ended: true };
+                return;
+            }
+            Phase::Starting { .. } | Phase::Failing(_) | Phase::Over | Phase::Aborted => {
+                tracing::error!(phase = ?self.phase, "bug: an end now");
+                return;
+            }
+        };
+        self.phase = Phase::Over;
+        let leftovers = match &self.tree {
+            Tree::Group(group) => group.count(Some(leader)).await,
+            Tree::Shim(_) => seen_by_shim,
+        };
+        self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
+    }
+
+    fn on_shim_gone(&self, clean: bool) -> Outcome {
+        let is_empty = matches!(&self.tree, Tree::Shim(shim) if shim.is_empty);
+        if let Phase::Failing(failure) = self.phase {
+            return Outcome::Failed(failure);
+        }
+        if matches!(self.phase, Phase::Starting { leader: None, .. }) {
+            // The shim itself could not begin.
+            return Outcome::Failed(failure::NO_GUARDIAN);
+        }
+        if is_empty && self.is_over() {
+            Outcome::Empty
+        } else if clean {
+            Outcome::Lost(LossCause::EndUnobserved)
+        } else {
+            Outcome::Lost(LossCause::ContainmentLost)
+        }
+    }
+
+    // What is asked.
+
+    async fn on_order(&mut self, order: Order) {
+        match order {
+            Order::AbortSpawn => self.abort().await,
+            Order::Signal(signal, request) => {
+                let signal = match signal {
+                    TreeSignal::Interrupt => SIGINT,
+                    TreeSignal::Terminate => sigterm(),
+                };
+                self.asked.push(request);
+                self.signal_tree(signal, tag_of(request)).await;
+            }
+            Order::Kill(request) => {
+                self.asked.extend(request);
+                self.kill_tree(request).await;
+            }
+            Order::TerminateLeftovers => self.signal_tree(sigterm(), TAG_LEFTOVERS).await,
+            Order::CloseInput => {
+                if let Some(input) = &self.input {
+                    input.shut_down();
+                }
+            }
+        }
+    }
+
+    async fn abort(&mut self) {
+        let Phase::Starting { leader, aborted } = &mut self.phase else { return };
+        *aborted = true;
+        // Before the clone has returned a kill could miss the child: it waits for that.
+        if leader.is_some() {
+            self.kill_tree(None).await;
+        }
+    }
+
+    const fn live_leader(&self) -> Option<i32> {
+        match self.phase {
+            Phase::Starting { leader, .. } => leader,
+            Phase::Running { leader } | Phase::Aborting { leader } => Some(leader),
+            Phase::Failing(_) | Phase::Unstarted { .. } | Phase::Over | Phase::Aborted => None,
+        }
+    }
+
+    async fn signal_tree(&mut self, signal: i32, tag: Tag) {
+        let leader = self.live_leader();
+        match &mut self.tree {
+            Tree::Group(group) => {
+                // The leader is the guardian's to look at and to signal, its other members ours.
+                if tag != TAG_LEFTOVERS {
+                    self.link.ask_signal(self.key, signal, tag).await;
+                    if signal == sigterm() {
+                        self.link.ask_signal(self.key, SIGCONT, TAG_NONE).await;
+                    }
+                }
+                let refusals = group.signal(signal, leader).await;
+                self.note_refusals(tag, refusals.errno, refusals.count);
+            }
+            Tree::Shim(_) => {
+                let request = message::Request::Signal { key: self.key, signal, tag };
+                if !self.watch.ask_shim(request) {
+                    tracing::debug!("a shim that is gone was asked for a signal");
+                }
+            }
+        }
+    }
+
+    async fn kill_tree(&mut self, request: Option<Request>) {
+        let now = Clock.monotonic();
+        let clock = KillClock {
+            since: now,
+            again_at: now + KILL_PAUSE_FIRST,
+            pause: KILL_PAUSE_FIRST,
+            complain_at: now + COMPLAIN_EACH,
+        };
+        self.kill.get_or_insert(clock);
+        let tag = request.map_or(TAG_NONE, tag_of);
+        match &mut self.tree {
+            Tree::Group(group) => {
+                if request.is_some() {
+                    self.link.ask_signal(self.key, SIGKILL, tag).await;
+                }
+                group.kill().await;
+            }
+            Tree::Shim(_) => {
+                if !self.watch.ask_shim(message::Request::Kill { tag }) {
+                    tracing::debug!("a shim that is gone was asked for a kill");
+                }
+            }
+        }
+    }
+
+    async fn on_kill_due(&mut self) {
+        let Some(mut clock) = self.kill else { return };
+        let now = Clock.monotonic();
+        if now >= clock.again_at {
+            clock.pause = (clock.pause * 2).min(KILL_PAUSE_MAX);
+            clock.again_at = now + clock.pause;
+            // The shim repeats its kills itself.
+            if let Tree::Group(group) = &mut self.tree {
+                group.kill().await;
+            }
+        }
+        if now >= clock.complain_at {
+            clock.complain_at = now + COMPLAIN_EACH;
+            let waited = now.saturating_duration_since(clock.since);
+            let live = self.count_live().await;
+            if matches!(self.phase, Phase::Running { .. } | Phase::Over) {
+                self.reports.send(Report::NotEmpty { live, waited }).await;
+            }
+        }
+        self.kill = Some(clock);
+    }
+
+    async fn count_live(&self) -> u32 {
+        match &self.tree {
+            Tree::Group(group) => group.count(None).await,
+            Tree::Shim(shim) => {
+                let Some(pid) = shim.pid else { return 0 };
+                let look = tokio::task::spawn_blocking(move || procd_sys::live_tree(pid)).await;
+                look.map_or(0, |tree| u32::try_from(tree.pids.len()).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    // What is told.
+
+    fn note_refusals(&mut self, tag: Tag, errno: i32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        let signal = match request_of(tag) {
+            Some(Request::Interrupt) => SIGINT,
+            Some(Request::Kill) => SIGKILL,
+            Some(Request::Terminate | Request::Shutdown | Request::Deadline) | None => sigterm(),
+        };
+        let (signal, errno) = (names::signal_name(signal), names::errno_name(errno));
+        self.refused.push((tag, SignalError { signal, errno, count }));
+    }
+
+    /// Answers a request once its signal went out.
+    async fn answer(&mut self, tag: Tag, alive: bool) {
+        let Some(request) = request_of(tag) else { return };
+        let Some(index) = self.asked.iter().position(|&asked| asked == request) else { return };
+        self.asked.remove(index);
+        let errors = self.take_refusals(tag);
+        self.reports.send(Report::Reached { request, alive, errors }).await;
+    }
+
+    fn take_refusals(&mut self, tag: Tag) -> Vec<SignalError> {
+        let (taken, kept) = std::mem::take(&mut self.refused)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(of, _)| *of == tag);
+        self.refused = kept;
+        taken.into_iter().map(|(_, error)| error).collect()
+    }
+
+    fn show(&self) {
+        let Some(leader) = self.live_leader() else { return };
+        let place = match &self.tree {
+            Tree::Group(group) => Some(Place::Leaf(Arc::clone(group.leaf()))),
+            Tree::Shim(shim) => shim.pid.map(Place::Shim),
+        };
+        if let Some(place) = place {
+            self.inspector.show(Some((place, leader)));
+        }
+    }
+}
+
+/// Never, without a time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Until a tree whose leader has ended is worth another look.
+async fn changed(tree: &mut Tree) {
+    match tree {
+        Tree::Group(group) => group.changed().await,
+        // The shim tells.
+        Tree::Shim(_) => std::future::pending().await,
+    }
+}

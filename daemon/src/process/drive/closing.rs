@@ -1,0 +1,135 @@
+//! The end of a process: streams read out, leader reaped, everything given back, and then told.
+
+use std::time::Duration;
+
+use super::{Driver, Phase};
+use crate::clock::Clock;
+use crate::process::failure;
+use crate::process::tree::Tree;
+use crate::process::watch::Seen;
+use crate::supervisor::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
+
+/// How long what a dead guardian or shim left is waited for after its kill.
+const LOST_MAX: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// The tree is proven empty: what its streams hold is read, then the leader reaped.
+    pub(super) async fn close(mut self) {
+        let input_dropped_bytes = self.release().await;
+        let oom_killed = match &self.tree {
+            Tree::Group(group) => {
+                let oom_killed = group.oom_killed();
+                self.reap().await;
+                oom_killed
+            }
+            // The shim has done it, as the last part of the proof.
+            Tree::Shim(_) => false,
+        };
+        self.link.forget(self.key).await;
+        let report = match self.phase {
+            Phase::Aborted | Phase::Unstarted { aborted: true, .. } => Report::Aborted,
+            // Somebody else killed it before its exec.
+            Phase::Unstarted { aborted: false, .. } => Report::SpawnFailed(failure::UNKNOWN),
+            Phase::Over
+            | Phase::Starting { .. }
+            | Phase::Failing(_)
+            | Phase::Running { .. }
+            | Phase::Aborting { .. } => {
+                self.answer_rest().await;
+                let refused = std::mem::take(&mut self.refused);
+                let signal_errors = refused.into_iter().map(|(_, error)| error).collect();
+                Report::TreeEmpty(TreeEnd { signal_errors, input_dropped_bytes, oom_killed })
+            }
+        };
+        self.reports.send(report).await;
+    }
+
+    /// Nothing was started, and nothing of it is left but an empty leaf.
+    pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
+        if let Tree::Group(group) = &mut self.tree
+            && !group.prove_empty().await
+        {
+            tracing::warn!("the control group of a failed start is left");
+        }
+        self.release().await;
+        self.link.forget(self.key).await;
+        self.reports.send(Report::SpawnFailed(failure)).await;
+    }
+
+    /// The end cannot be observed any more. What is left is killed first.
+    pub(super) async fn close_lost(mut self, cause: LossCause) {
+        if tokio::time::timeout(LOST_MAX, self.end_what_is_left()).await.is_err() {
+            tracing::error!(?cause, "a lost tree is not empty in time");
+        }
+        self.release().await;
+        self.link.forget(self.key).await;
+        self.reports.send(Report::Lost(cause)).await;
+    }
+
+    async fn end_what_is_left(&mut self) {
+        self.kill_tree(None).await;
+        match &mut self.tree {
+            Tree::Group(group) => {
+                while !group.prove_empty().await {
+                    group.changed().await;
+                    group.kill().await;
+                }
+            }
+            Tree::Shim(_) => self.watch.shim_closed().await,
+        }
+    }
+
+    /// Completes the output and closes the input; says how much of that a shutdown had dropped.
+    async fn release(&mut self) -> u64 {
+        self.inspector.show(None);
+        if let Some(drain) = self.drain.take() {
+            drain.finish().await;
+        }
+        // An order that came too late for anything else still counts what it drops.
+        let mut late = Vec::new();
+        while let Some(order) = self.orders.try_next() {
+            match order {
+                Order::CloseInput => {
+                    if let Some(input) = &self.input {
+                        input.shut_down();
+                    }
+                }
+                Order::Signal(_, request) | Order::Kill(Some(request)) => late.push(request),
+                Order::AbortSpawn | Order::Kill(None) | Order::TerminateLeftovers => {}
+            }
+        }
+        self.asked.extend(late);
+        self.input.as_ref().map_or(0, |input| input.close())
+    }
+
+    async fn reap(&mut self) {
+        let started = Clock.monotonic();
+        self.link.ask_reap(self.key).await;
+        loop {
+            match self.watch.next().await {
+                Seen::Reaped | Seen::GuardianLost | Seen::GuardianMissing => break,
+                Seen::Reached { tag, alive, errno, refused } => {
+                    self.note_refusals(tag, errno, refused);
+                    self.answer(tag, alive).await;
+                }
+                Seen::Started { .. }
+                | Seen::ShimStarted { .. }
+                | Seen::Executed
+                | Seen::Failed { .. }
+                | Seen::DiedEarly
+                | Seen::Ended { .. }
+                | Seen::Empty
+                | Seen::ShimGone { .. } => tracing::error!("bug: news after an end"),
+            }
+        }
+        tracing::trace!(took = ?Clock.since(started), "leader reaped");
+    }
+
+    /// Requests that came when nothing was left to signal.
+    async fn answer_rest(&mut self) {
+        for request in std::mem::take(&mut self.asked) {
+            let errors = self.take_refusals(super::tag_of(request));
+            self.reports.send(Report::Reached { request, alive: false, errors }).await;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a spawn takes from the system: pipes, a body, a leaf or a death socket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use procd_sys::cgroup::Leaf;
+use procd_sys::channel;
+use procd_sys::containment::Containment;
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::plan::Plan;
+use crate::drain::Streams;
+use crate::supervisor::runner::{SpawnCause, SpawnFailure, StdinMode};
+
+/// What a tree is held by, on our side.
+#[derive(Debug)]
+pub(super) enum Hold {
+    /// Tier 1.
+    Leaf(Arc<Leaf>),
+    /// Tier 2: our end of the shim's death socket.
+    Shim(OwnedFd),
+}
+
+/// Everything of one spawn.
+#[derive(Debug)]
+pub(super) struct Materials {
+    /// For the guardian: body, folder, stdin, stdout, stderr, leaf or shim's end.
+    pub(super) descriptors: Vec<OwnedFd>,
+    pub(super) streams: Streams,
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) hold: Hold,
+}
+
+impl Materials {
+    /// Takes it. Can wait for the control groups' lock: not for the control thread.
+    /// # Errors
+    /// What could not be had; nothing is kept then.
+    pub(super) fn take(
+        plan: Plan,
+        containment: &Containment,
+        leaf_name: String,
+    ) -> Result<Self, SpawnFailure> {
+        let folder = plan.folder?;
+        let body = plan.image.encode();
+        if body.len() as u64 >= channel::BODY_BYTES_MAX {
+            return Err(SpawnFailure {
+                cause: SpawnCause::ArgumentListTooLong,
+                errno: rustix::io::Errno::TOOBIG.raw_os_error(),
+            });
+        }
+        let body = channel::body(&body).map_err(of_system)?;
+        let (child_stdin, stdin) = stdin(plan.stdin).map_err(of_system)?;
+        let (stdout, child_stdout) = output_pipe().map_err(of_system)?;
+        let (stderr, child_stderr) = if plan.merge_streams {
+            (None, child_stdout.try_clone().map_err(of_system)?)
+        } else {
+            let (ours, theirs) = output_pipe().map_err(of_system)?;
+            (Some(ours), theirs)
+        };
+        let (hold, place) = hold(containment, leaf_name)?;
+        Ok(Self {
+            descriptors: vec![body, folder, child_stdin, child_stdout, child_stderr, place],
+            streams: Streams { stdout: Some(stdout), stderr, merged: plan.merge_streams },
+            stdin,
+            hold,
+        })
+    }
+}
+
+/// The child's end and, of a pipe, ours.
+fn stdin(mode: StdinMode) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    match mode {
+        StdinMode::Pipe => {
+            let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+            // The two ends are different open files: theirs still blocks.
+            rustix::io::ioctl_fionbio(&ours, true)?;
+            Ok((theirs, Some(ours)))
+        }
+        StdinMode::Null => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            Ok((rustix::fs::open("/dev/null", flags, Mode::empty())?, None))
+        }
+    }
+}
+
+fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+fn hold(containment: &Containment, leaf_name: String) -> Result<(Hold, OwnedFd), SpawnFailure> {
+    match containment {
+        Containment::Cgroup(payload) => {
+            let leaf = payload.leaf(leaf_name).map_err(|error| of_leaf(&error))?;
+            match leaf.folder().try_clone_to_owned() {
+                Ok(place) => Ok((Hold::Leaf(Arc::new(leaf)), place)),
+                Err(error) => {
+                    if let Err(left) = leaf.remove() {
+                        tracing::warn!(error = %left, "an unused control group is left");
+                    }
+                    Err(of_system(error))
+                }
+            }
+        }
+        Containment::Shim { .. } => {
+            let (ours, theirs) = channel::pair().map_err(of_system)?;
+            Ok((Hold::Shim(ours), theirs))
+        }
+        Containment::Unavailable { .. } => {
+            tracing::error!("bug: a start without containment");
+            Err(SpawnFailure { cause: SpawnCause::Guardian, errno: 0 })
+        }
+    }
+}
+
+fn of_leaf(error: &io::Error) -> SpawnFailure {
+    let errno = error.raw_os_error().unwrap_or(0);
+    tracing::error!(%error, "a control group could not be made");
+    SpawnFailure { cause: SpawnCause::ControlGroup, errno }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+fn of_system(error: io::Error) -> SpawnFailure {
+    system_failure(&error)
+}
+
+/// A failure for want of something of the system's.
+pub(super) fn system_failure(error: &io::Error) -> SpawnFailure {
+    let errno = error.raw_os_error().unwrap_or(0);
+    SpawnFailure { cause: system_cause(errno), errno }
+}
+
+/// What a want of the system's means.
+pub(super) fn system_cause(errno: i32) -> SpawnCause {
+    use rustix::io::Errno;
+    match Errno::from_raw_os_error(errno) {
+        Errno::MFILE | Errno::NFILE => SpawnCause::OutOfDescriptors,
+        Errno::NOMEM => SpawnCause::OutOfMemory,
+        Errno::TOOBIG => SpawnCause::ArgumentListTooLong,
+        _ => SpawnCause::Other,
+    }
+}

@@ -1,0 +1,230 @@
+//! A start request turned once into a frozen plan. Spawns, reserves and takes nothing but plain
+//! descriptors and memory.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use procd_core::quota::Ceilings;
+use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord};
+use procd_sys::image::{Image, NulInside, c_string, candidates};
+use rustix::io::Errno;
+
+use super::RunnerOptions;
+use super::environment::DEFAULT_PATH;
+use crate::supervisor::refusal::Refusal;
+use crate::supervisor::runner::{
+    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode,
+};
+
+/// A frozen start. Its folder is held by descriptor, so nothing can be swapped under it.
+#[derive(Debug)]
+pub struct Plan {
+    pub(super) image: Image,
+    /// A folder that cannot be entered fails at the spawn, with its cause.
+    pub(super) folder: Result<OwnedFd, SpawnFailure>,
+    pub(super) stdin: StdinMode,
+    pub(super) merge_streams: bool,
+}
+
+impl Plan {
+    /// What is left of a plan that was started.
+    pub(super) fn used() -> Self {
+        let failure = SpawnFailure { cause: SpawnCause::Other, errno: 0 };
+        let image = Image {
+            candidates: Vec::new(),
+            argv: Vec::new(),
+            envp: Vec::new(),
+            options: procd_sys::image::ChildOptions::default(),
+        };
+        Self { image, folder: Err(failure), stdin: StdinMode::Null, merge_streams: false }
+    }
+}
+
+/// Makes the plan. Opens the folder, which can wait: not for the control thread.
+/// # Errors
+/// [`Refusal`] for what cannot be had.
+pub(super) fn make(
+    options: &RunnerOptions,
+    tier: procd_core::Tier,
+    request: &StartRequest,
+) -> Result<(Plan, PlanFacts), Refusal> {
+    let folder_path = folder_path(options, request)?;
+    let folder = open_folder(&folder_path);
+    let environment = options.environment.build(&request.env)?;
+    let ceilings = ceilings(options, request)?;
+    let image = image(options, request, &environment)?;
+    let plan = Plan { image, folder, stdin: request.stdin, merge_streams: request.merge_streams };
+    let facts = PlanFacts {
+        command: describe(&request.program, request.cwd.as_deref()),
+        tier,
+        ceilings,
+        limits: BTreeMap::new(),
+    };
+    Ok((plan, facts))
+}
+
+fn folder_path(options: &RunnerOptions, request: &StartRequest) -> Result<PathBuf, Refusal> {
+    let home = || options.environment.inherited("HOME").map_or_else(|| "/".into(), PathBuf::from);
+    let path = request.cwd.clone().unwrap_or_else(home);
+    if path.is_relative() || path.as_os_str().as_bytes().contains(&0) {
+        let message = "`cwd` is not an absolute path".to_owned();
+        return Err(Refusal::Invalid { field: "cwd", message });
+    }
+    Ok(path)
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd, SpawnFailure> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| SpawnFailure { cause: folder_cause(errno), errno: errno.raw_os_error() })
+}
+
+/// Why a folder cannot be entered.
+pub(super) fn folder_cause(errno: Errno) -> SpawnCause {
+    match errno {
+        Errno::NOENT => SpawnCause::CwdMissing,
+        Errno::ACCESS | Errno::PERM => SpawnCause::CwdDenied,
+        Errno::NOTDIR => SpawnCause::CwdNotDirectory,
+        Errno::MFILE | Errno::NFILE => SpawnCause::OutOfDescriptors,
+        Errno::NOMEM => SpawnCause::OutOfMemory,
+        _ => SpawnCause::Other,
+    }
+}
+
+/// A request may lower a ceiling, never raise it.
+fn ceilings(options: &RunnerOptions, request: &StartRequest) -> Result<Ceilings, Refusal> {
+    let within = |field: &'static str, asked: Option<u64>, max: u64| match asked {
+        Some(asked) if asked > max => Err(Refusal::Invalid {
+            field,
+            message: format!("`{field}` is above the ceiling of a process, {max}"),
+        }),
+        Some(asked) => Ok(asked),
+        None => Ok(max),
+    };
+    let limits = &options.limits;
+    Ok(Ceilings {
+        memory_bytes: within("memory_bytes", request.memory_bytes, limits.memory_process_bytes)?,
+        spool_bytes: within("spool_bytes", request.spool_bytes, limits.spool_process_bytes)?,
+    })
+}
+
+fn image(
+    options: &RunnerOptions,
+    request: &StartRequest,
+    environment: &BTreeMap<OsString, OsString>,
+) -> Result<Image, Refusal> {
+    let (field, argv) = match &request.program {
+        Program::Argv(argv) => ("argv", argv.clone()),
+        Program::Line(line) => {
+            ("command", vec![options.shell().into_os_string(), "-c".into(), line.clone()])
+        }
+    };
+    let nul = |_: NulInside| Refusal::Invalid {
+        field,
+        message: format!("`{field}` has a NUL byte, which no argument can hold"),
+    };
+    let path = environment.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), |path| path);
+    let program = argv.first().map_or(OsStr::new(""), |program| program);
+    let candidates = candidates(program, path).map_err(nul)?;
+    let argv: Vec<CString> =
+        argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>().map_err(nul)?;
+    let envp: Vec<CString> = environment
+        .iter()
+        .map(|(name, value)| {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            c_string(&pair)
+        })
+        .collect::<Result<_, _>>()
+        .map_err(nul)?;
+    let mut child = options.child;
+    child.umask = request.umask.unwrap_or(child.umask) & 0o777;
+    Ok(Image { candidates, argv, envp, options: child })
+}
+
+/// What the record says of the command: as asked, what is not UTF-8 escaped, cut to size.
+fn describe(program: &Program, cwd: Option<&Path>) -> CommandRecord {
+    let mut cutter = Cutter { room: COMMAND_BYTES_MAX, truncated: false };
+    let cwd = cwd.map(|path| cutter.take(path.as_os_str()));
+    let (argv, line) = match program {
+        Program::Argv(argv) => {
+            (Some(argv.iter().map_while(|word| cutter.take_word(word)).collect()), None)
+        }
+        Program::Line(line) => (None, Some(cutter.take(line))),
+    };
+    CommandRecord { argv, line, cwd, truncated: cutter.truncated }
+}
+
+struct Cutter {
+    room: usize,
+    truncated: bool,
+}
+
+impl Cutter {
+    fn take(&mut self, text: &OsStr) -> String {
+        let mut text = escape(text.as_bytes());
+        if text.len() > self.room {
+            self.truncated = true;
+            text.truncate(text.floor_char_boundary(self.room));
+        }
+        self.room -= text.len();
+        text
+    }
+
+    /// A word costs one byte beside its own, so that a million empty ones are cut too.
+    fn take_word(&mut self, word: &OsStr) -> Option<String> {
+        if self.room == 0 {
+            self.truncated = true;
+            return None;
+        }
+        self.room -= 1;
+        Some(self.take(word))
+    }
+}
+
+/// Bytes that are not UTF-8 as `\xNN`.
+fn escape(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            if write!(text, "\\x{byte:02X}").is_err() {
+                return text;
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_described_as_asked_escaped_and_cut() {
+        let argv = vec!["a".into(), OsStr::from_bytes(b"b\xff\xc3\xa4").to_owned()];
+        let record = describe(&Program::Argv(argv), Some(Path::new("/x")));
+        assert_eq!(record.argv.unwrap(), ["a", "b\\xFFä"]);
+        assert_eq!((record.cwd.as_deref(), record.truncated), (Some("/x"), false));
+        let record = describe(&Program::Line("ä".repeat(COMMAND_BYTES_MAX).into()), None);
+        assert!(record.truncated);
+        assert_eq!(record.line.unwrap().len(), COMMAND_BYTES_MAX);
+        let many = vec![OsString::new(); 2 * COMMAND_BYTES_MAX];
+        let record = describe(&Program::Argv(many), None);
+        assert!(record.truncated && record.argv.unwrap().len() <= COMMAND_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_entered_has_its_cause() {
+        let cause = |path: &str| open_folder(Path::new(path)).unwrap_err().cause;
+        assert_eq!(cause("/no/such/folder"), SpawnCause::CwdMissing);
+        assert_eq!(cause("/dev/null"), SpawnCause::CwdNotDirectory);
+        assert!(open_folder(Path::new("/")).is_ok());
+    }
+}

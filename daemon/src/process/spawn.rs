@@ -1,0 +1,158 @@
+//! The first steps of a process: from the plan to the request for its start.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use procd_sys::cgroup::Leaf;
+use procd_sys::containment::Containment;
+use tokio::io::unix::AsyncFd;
+
+use super::drive::{Driver, Phase};
+use super::guardian::GuardianLink;
+use super::input::PipeInput;
+use super::inspect::TreeInspector;
+use super::materials::{Hold, Materials, system_failure};
+use super::plan::Plan;
+use super::tree::{Group, Shimmed, Tree};
+use super::watch::Watch;
+use super::watched::watched_both;
+use crate::drain::{Drains, OutputWriter, Streams};
+use crate::supervisor::runner::{
+    Order, OrderQueue, Report, ReportSender, SpawnCause, SpawnFailure,
+};
+
+/// A start under way.
+pub(super) struct Start {
+    pub(super) containment: Containment,
+    pub(super) link: GuardianLink,
+    pub(super) drains: Arc<Drains>,
+    pub(super) plan: Plan,
+    pub(super) writer: OutputWriter,
+    pub(super) reports: ReportSender,
+    pub(super) orders: Arc<OrderQueue>,
+    pub(super) input: Option<Arc<PipeInput>>,
+    pub(super) inspector: Arc<TreeInspector>,
+}
+
+/// Materials in the hands of the runtime.
+struct Ready {
+    descriptors: Vec<OwnedFd>,
+    streams: Streams,
+    tree: Tree,
+    shim: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Start {
+    /// The whole life of the process.
+    pub(super) async fn run(mut self) {
+        let key = self.link.mint_key();
+        let ready = match self.make_ready(key).await {
+            Ok(ready) => ready,
+            Err(report) => return self.give_up(report).await,
+        };
+        let Ready { descriptors, streams, tree, shim } = ready;
+        let news = self.link.ask_start(key, shim.is_some(), descriptors).await;
+        let driver = Driver {
+            key,
+            link: self.link,
+            watch: Watch::new(news, shim),
+            tree,
+            phase: Phase::Starting { leader: None, aborted: false },
+            drain: Some(self.drains.start(self.writer, streams)),
+            reports: self.reports,
+            orders: self.orders,
+            input: self.input,
+            inspector: self.inspector,
+            kill: None,
+            asked: Vec::new(),
+            refused: Vec::new(),
+        };
+        driver.run().await;
+    }
+
+    /// Takes the materials, unless a stop came first.
+    async fn make_ready(&mut self, key: u64) -> Result<Ready, Report> {
+        if self.is_aborted() {
+            return Err(Report::Aborted);
+        }
+        let plan = std::mem::replace(&mut self.plan, Plan::used());
+        let containment = self.containment.clone();
+        let take = move || Materials::take(plan, &containment, format!("p{key}"));
+        let materials = match tokio::task::spawn_blocking(take).await {
+            Ok(taken) => taken.map_err(Report::SpawnFailed)?,
+            Err(error) => {
+                tracing::error!(%error, "bug: the taking of materials did not end");
+                let failure = SpawnFailure { cause: SpawnCause::Other, errno: 0 };
+                return Err(Report::SpawnFailed(failure));
+            }
+        };
+        let Materials { descriptors, streams, stdin, hold } = materials;
+        let leaf = match &hold {
+            Hold::Leaf(leaf) => Some(Arc::clone(leaf)),
+            Hold::Shim(_) => None,
+        };
+        let result = if self.is_aborted() {
+            Err(Report::Aborted)
+        } else {
+            self.watch_all(stdin, hold).map_err(|error| Report::SpawnFailed(system_failure(&error)))
+        };
+        match result {
+            Ok((tree, shim)) => Ok(Ready { descriptors, streams, tree, shim }),
+            Err(report) => {
+                remove_unused(leaf).await;
+                Err(report)
+            }
+        }
+    }
+
+    fn watch_all(
+        &self,
+        stdin: Option<OwnedFd>,
+        hold: Hold,
+    ) -> std::io::Result<(Tree, Option<AsyncFd<OwnedFd>>)> {
+        if let (Some(input), Some(stdin)) = (&self.input, stdin) {
+            input.attach(stdin)?;
+        }
+        Ok(match hold {
+            Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf)), None),
+            Hold::Shim(socket) => (Tree::Shim(Shimmed::default()), Some(watched_both(socket)?)),
+        })
+    }
+
+    /// Whether a stop has come; other orders that make sense this early are carried out.
+    fn is_aborted(&self) -> bool {
+        while let Some(order) = self.orders.try_next() {
+            match order {
+                Order::AbortSpawn => return true,
+                Order::CloseInput => {
+                    if let Some(input) = &self.input {
+                        input.shut_down();
+                    }
+                }
+                Order::Signal(..) | Order::Kill(_) | Order::TerminateLeftovers => {
+                    tracing::error!(?order, "bug: an order before the spawn");
+                }
+            }
+        }
+        false
+    }
+
+    /// Nothing was started: the output is complete, and empty.
+    async fn give_up(self, report: Report) {
+        if let Some(input) = &self.input {
+            input.close();
+        }
+        self.drains.start(self.writer, Streams::default()).finish().await;
+        self.reports.send(report).await;
+    }
+}
+
+/// A leaf nobody was cloned into.
+async fn remove_unused(leaf: Option<Arc<Leaf>>) {
+    let Some(leaf) = leaf else { return };
+    match tokio::task::spawn_blocking(move || leaf.remove()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "an unused control group is left"),
+        Err(error) => tracing::error!(%error, "bug: a removal did not end"),
+    }
+}

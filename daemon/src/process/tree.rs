@@ -1,0 +1,172 @@
+//! The tree of one process, as its task holds it. What can wait runs off the control thread.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd_sys::SignalRefusals;
+use procd_sys::cgroup::Leaf;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::watched::watched;
+
+/// After a kill: how long its group is re-read before the kill is written again.
+const KILL_WITHIN: Duration = Duration::from_millis(20);
+/// Between two reads of a group that is not empty: first, and longest where the kernel tells of
+/// changes itself (at most each 10 ms) or does not.
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_BLIND_MAX: Duration = Duration::from_millis(50);
+
+/// How a tree is held.
+#[derive(Debug)]
+pub(super) enum Tree {
+    /// Tier 1.
+    Group(Group),
+    /// Tier 2.
+    Shim(Shimmed),
+}
+
+/// What is known of a shim's tree.
+#[derive(Debug, Default)]
+pub(super) struct Shimmed {
+    /// The pid of the shim, once it exists.
+    pub(super) pid: Option<i32>,
+    /// The shim has proven it empty.
+    pub(super) is_empty: bool,
+}
+
+/// The control group of a tree.
+#[derive(Debug)]
+pub(super) struct Group {
+    leaf: Arc<Leaf>,
+    events: Option<AsyncFd<OwnedFd>>,
+    pause: Duration,
+    oom_killed: bool,
+}
+
+impl Group {
+    pub(super) const fn new(leaf: Arc<Leaf>) -> Self {
+        Self { leaf, events: None, pause: PAUSE_FIRST, oom_killed: false }
+    }
+
+    pub(super) const fn leaf(&self) -> &Arc<Leaf> {
+        &self.leaf
+    }
+
+    /// Whether the kernel killed in it for want of memory. Known once it is proven empty.
+    pub(super) const fn oom_killed(&self) -> bool {
+        self.oom_killed
+    }
+
+    /// One write of the kill, then reads for a while.
+    pub(super) async fn kill(&mut self) {
+        self.pause = PAUSE_FIRST;
+        match self.blocking(|leaf| leaf.kill(KILL_WITHIN)).await {
+            Some(Ok(_)) | None => {}
+            Some(Err(error)) => tracing::error!(%error, "a control group could not be killed"),
+        }
+    }
+
+    /// Signals each member but `except`; a terminate thaws first.
+    pub(super) async fn signal(&mut self, signal: i32, except: Option<i32>) -> SignalRefusals {
+        self.pause = PAUSE_FIRST;
+        let send = move |leaf: &Leaf| {
+            if signal == sigterm()
+                && let Err(error) = leaf.thaw()
+            {
+                tracing::debug!(%error, "a control group could not be thawed");
+            }
+            leaf.signal(signal, except)
+        };
+        self.blocking(send).await.unwrap_or_default()
+    }
+
+    /// Live members but `except`.
+    pub(super) async fn count(&self, except: Option<i32>) -> u32 {
+        // The usual end: nobody else was there.
+        if matches!(self.leaf.is_populated(), Ok(false)) {
+            return 0;
+        }
+        let count =
+            move |leaf: &Leaf| leaf.members().iter().filter(|&&pid| Some(pid) != except).count();
+        let count = self.blocking(count).await.unwrap_or(0);
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a read says that it is empty and its removal proves it. A failed read proves
+    /// nothing.
+    pub(super) async fn prove_empty(&mut self) -> bool {
+        if !matches!(self.leaf.is_populated(), Ok(false)) {
+            return false;
+        }
+        let remove = |leaf: &Leaf| {
+            let oom_kills = leaf.oom_kills();
+            leaf.remove().map(|()| oom_kills)
+        };
+        match self.blocking(remove).await {
+            Some(Ok(oom_kills)) => {
+                self.oom_killed = oom_kills > 0;
+                true
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "an empty control group is not removed yet");
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Waits until it is worth another look.
+    pub(super) async fn changed(&mut self) {
+        if self.events.is_none() {
+            self.events = self.leaf.events().and_then(|fd| watched(fd, Interest::PRIORITY)).ok();
+        }
+        let pause = self.pause;
+        match &self.events {
+            Some(events) => {
+                self.pause = (pause * 2).min(PAUSE_MAX);
+                tokio::select! {
+                    told = told(events) => if told.is_err() {
+                        tokio::time::sleep(pause).await;
+                    },
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+            None => {
+                self.pause = (pause * 2).min(PAUSE_BLIND_MAX);
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Leaf) -> T + Send + 'static,
+    ) -> Option<T> {
+        let leaf = Arc::clone(&self.leaf);
+        match tokio::task::spawn_blocking(move || work(&leaf)).await {
+            Ok(result) => Some(result),
+            Err(error) => {
+                tracing::error!(%error, "bug: work on a control group did not end");
+                None
+            }
+        }
+    }
+}
+
+/// Waits for a change, and reads the file, which arms the next one.
+async fn told(events: &AsyncFd<OwnedFd>) -> io::Result<()> {
+    let mut guard = events.ready(Interest::PRIORITY).await?;
+    guard.clear_ready();
+    let mut buffer = [0; 256];
+    rustix::io::pread(events.get_ref(), &mut buffer, 0)?;
+    Ok(())
+}
+
+/// SIGTERM.
+pub(super) const fn sigterm() -> i32 {
+    rustix::process::Signal::TERM.as_raw()
+}

@@ -1,0 +1,199 @@
+//! What one process's task learns of it: reports of the guardian and, in tier 2, of its shim, as
+//! one stream.
+
+use std::os::fd::OwnedFd;
+
+use procd_core::LeaderEnd;
+use procd_core::life::Request;
+use procd_sys::channel;
+use procd_sys::message::{self, Report, Stage, Tag};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+
+use super::guardian::News;
+
+/// The tag of a signal whose answer nobody waits for.
+pub(super) const TAG_NONE: Tag = 255;
+/// The tag of the signal to leftovers.
+pub(super) const TAG_LEFTOVERS: Tag = 254;
+
+/// The tag of a request.
+pub(super) const fn tag_of(request: Request) -> Tag {
+    match request {
+        Request::Interrupt => 0,
+        Request::Terminate => 1,
+        Request::Shutdown => 2,
+        Request::Deadline => 3,
+        Request::Kill => 4,
+    }
+}
+
+/// The request of a tag.
+pub(super) fn request_of(tag: Tag) -> Option<Request> {
+    Request::ALL.iter().copied().find(|&request| tag_of(request) == tag)
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The leader exists, before its exec.
+    Started { pid: i32 },
+    /// The shim exists.
+    ShimStarted { pid: i32 },
+    /// The exec succeeded.
+    Executed,
+    /// Nothing was started; `gone`: nothing is left, else the shim still is.
+    Failed { stage: Stage, errno: i32, gone: bool },
+    /// It died before its exec.
+    DiedEarly,
+    /// The leader ended.
+    Ended { end: LeaderEnd, leftovers: u32 },
+    /// A signal went out.
+    Reached { tag: Tag, alive: bool, errno: i32, refused: u32 },
+    /// The leader was reaped.
+    Reaped,
+    /// Tier 2: nothing is left, the leader reaped.
+    Empty,
+    /// The shim ended.
+    ShimGone { clean: bool },
+    /// The guardian died.
+    GuardianLost,
+    /// There is no guardian.
+    GuardianMissing,
+}
+
+/// The stream.
+#[derive(Debug)]
+pub(super) struct Watch {
+    news: mpsc::Receiver<News>,
+    shim: Option<AsyncFd<OwnedFd>>,
+    is_tier_2: bool,
+    /// The shim ended: told only after all it had said.
+    shim_ended: Option<bool>,
+}
+
+impl Watch {
+    pub(super) fn new(news: mpsc::Receiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
+        let is_tier_2 = shim.is_some();
+        Self { news, shim, is_tier_2, shim_ended: None }
+    }
+
+    /// Asks the shim. `false` = it is gone.
+    pub(super) fn ask_shim(&self, request: message::Request) -> bool {
+        self.shim
+            .as_ref()
+            .is_some_and(|shim| channel::send(shim.get_ref(), &request.encode(), &[]).is_ok())
+    }
+
+    /// The next thing that happened. Cancel safe.
+    pub(super) async fn next(&mut self) -> Seen {
+        loop {
+            if let Some(clean) = self.shim_ended {
+                if let Some(seen) = self.last_words() {
+                    return seen;
+                }
+                self.shim_ended = None;
+                return Seen::ShimGone { clean };
+            }
+            let is_open = self.shim.is_some();
+            tokio::select! {
+                biased;
+                seen = said(self.shim.as_ref()), if is_open => match seen {
+                    Some(seen) => return seen,
+                    // Its end is told by the guardian.
+                    None => self.shim = None,
+                },
+                news = self.news.recv() => match news {
+                    Some(News::Report(report)) => {
+                        if let Some(seen) = self.of_guardian(report) {
+                            return seen;
+                        }
+                    }
+                    Some(News::Lost) | None => return Seen::GuardianLost,
+                    Some(News::Missing) => return Seen::GuardianMissing,
+                },
+            }
+        }
+    }
+
+    /// Waits until the shim's socket has closed: the shim is gone. For when there is no guardian
+    /// to tell of it.
+    pub(super) async fn shim_closed(&mut self) {
+        while said(self.shim.as_ref()).await.is_some() {}
+        self.shim = None;
+    }
+
+    /// What a shim that ended had said before: all of it has arrived.
+    fn last_words(&mut self) -> Option<Seen> {
+        loop {
+            let shim = self.shim.as_ref()?;
+            match channel::receive(shim.get_ref()) {
+                Ok(Some(received)) => {
+                    if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                        return Some(seen);
+                    }
+                }
+                Ok(None) | Err(_) => self.shim = None,
+            }
+        }
+    }
+
+    fn of_guardian(&mut self, report: Report) -> Option<Seen> {
+        if let Report::ShimEnded { clean, .. } = report {
+            self.shim_ended = Some(clean);
+            return None;
+        }
+        match common(report, true) {
+            Some(Seen::Started { pid }) if self.is_tier_2 => Some(Seen::ShimStarted { pid }),
+            seen => seen,
+        }
+    }
+}
+
+/// The next words of a shim; `None` = its socket has closed.
+async fn said(shim: Option<&AsyncFd<OwnedFd>>) -> Option<Seen> {
+    let shim = shim?;
+    loop {
+        let Ok(mut guard) = shim.readable().await else { return None };
+        match channel::receive(shim.get_ref()) {
+            Ok(Some(received)) => {
+                if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                    return Some(seen);
+                }
+            }
+            Ok(None) => return None,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => guard.clear_ready(),
+            Err(_) => return None,
+        }
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<Report> {
+    match Report::decode(bytes) {
+        Ok(report) => Some(report),
+        Err(_) => {
+            tracing::error!("bug: a malformed report of a shim");
+            None
+        }
+    }
+}
+
+fn of_shim(report: Report) -> Option<Seen> {
+    common(report, false)
+}
+
+fn common(report: Report, gone: bool) -> Option<Seen> {
+    Some(match report {
+        Report::Started { pid, .. } => Seen::Started { pid },
+        Report::Executed { .. } => Seen::Executed,
+        Report::Failed { stage, errno, .. } => Seen::Failed { stage, errno, gone },
+        Report::DiedEarly { .. } => Seen::DiedEarly,
+        Report::Ended { end, leftovers, .. } => Seen::Ended { end, leftovers },
+        Report::Reached { tag, alive, errno, refused, .. } => {
+            Seen::Reached { tag, alive, errno, refused }
+        }
+        Report::Reaped { .. } => Seen::Reaped,
+        Report::Empty => Seen::Empty,
+        Report::Ready | Report::ShimEnded { .. } | Report::Escaped { .. } => return None,
+    })
+}
