@@ -26,4 +26,4 @@ mod shim;
 mod wait;
 
 pub use members::{SignalRefusals, live_tree};
-pub use raw::open_files_limit;
+pub use raw::{open_files_limit, raise_open_files_limit};
