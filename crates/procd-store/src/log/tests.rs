@@ -87,7 +87,9 @@ fn life(session: u8, number: u32) -> Vec<Vec<LogRecord>> {
 
 #[test]
 fn a_line_is_the_golden_one() {
-    let records: Vec<LogRecord> = std::iter::once(LogRecord::session(&session(0)))
+    let mut of_session = session(0);
+    of_session.uid = 1000;
+    let records: Vec<LogRecord> = std::iter::once(LogRecord::session(&of_session))
         .chain(life(0, 1).into_iter().flatten())
         .collect();
     let encoded: Vec<_> = records.iter().cloned().map(line::encode_record).collect();
