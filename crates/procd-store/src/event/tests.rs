@@ -7,6 +7,7 @@ use crate::testing::{at, exited, loop_id, running, starting};
 
 /// All that an event can vary in.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of the table")]
 struct Cell {
     kind: EventKind,
     state: ProcessState,

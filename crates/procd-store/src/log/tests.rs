@@ -188,9 +188,10 @@ fn a_save_against_the_rules_is_refused_with_rule_and_field() {
     let temp = Temp::new();
     let folder = temp.state();
     let (log, _) = open(&folder);
-    let rule = |records| match refused(&log, records) {
-        CommitError::Conflict { source, .. } => (source.rule, source.field),
-        other => panic!("{other:?}"),
+    let rule = |records| {
+        let error = refused(&log, records);
+        let CommitError::Conflict { source, .. } = error else { panic!("{error:?}") };
+        (source.rule, source.field)
     };
     assert_eq!(
         rule(vec![LogRecord::process(&running(0, 1))]),
