@@ -65,6 +65,7 @@ fn a_missing_damaged_or_foreign_record_is_corrupt_and_a_newer_one_is_told_apart(
     let mut other = record(0);
     other.version = 2;
     assert!(matches!(put(&other), Err(StoreError::Newer { found: 2, .. })));
+    assert!(matches!(write(&folder, &record(0)), Err(StoreError::Newer { .. })));
 }
 
 #[test]
