@@ -124,7 +124,7 @@ fn a_foreign_handle_is_answered_exactly_like_a_random_one() {
         for (method, more) in [
             ("process/output", json!({})),
             ("process/output", json!({"wait": "exit"})),
-            ("process/output", json!({"cursor": 1 << 40, "encoding": "base64"})),
+            ("process/output", json!({"cursor": 1_u64 << 40, "encoding": "base64"})),
             ("process/input", json!({"data": "x"})),
             ("process/input", json!({"eof": true})),
             ("process/stop", json!({"mode": "kill"})),
