@@ -237,7 +237,6 @@ fn envelopes_that_break_the_rules_are_answered_without_an_id_and_the_connection_
         b"\"text\"",
         b"{\"id\": 90, \"id\": 91, \"method\": \"process/list\"}",
         b"{\"id\": 90, \"method\": \"process/list\", \"params\": {\"limit\": 1, \"limit\": 2}}",
-        b"{\"id\": -1, \"method\": \"process/list\"}",
         b"{\"id\": 1.5, \"method\": \"process/list\"}",
         b"{\"id\": 90, \"method\": \"process/list\"} x",
         b"\xff\xfe",
