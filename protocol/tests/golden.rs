@@ -69,7 +69,7 @@ mod frames {
     fn every_method_in_force_has_golden_frames_that_come_back_alike() {
         for method in v1::IN_FORCE {
             let lines = lines(&format!("{}.jsonl", method.to_string().replace('/', "_")));
-            assert!(lines.len() >= 2 && lines.len() % 2 == 0, "{method}");
+            assert!(lines.len() >= 2 && lines.len().is_multiple_of(2), "{method}");
             for pair in lines.chunks(2) {
                 check_pair(&pair[0], &pair[1]);
             }

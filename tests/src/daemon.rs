@@ -118,13 +118,12 @@ impl Setup {
         let mut daemon = self.prepare();
         daemon.launch();
         let socket = daemon.socket();
-        let hello = until("the daemon answers hello or ends", STEP, || match daemon.try_wait() {
-            Some(_) => Some(Value::Null),
-            None => Wire::bare(&socket).ok()?.hello().ok(),
-        });
-        if hello.is_null() {
+        if daemon.until_up_or_gone().is_none() {
             daemon.child = None;
+            return false;
         }
+        let hello =
+            Wire::bare(&socket).ok().and_then(|mut wire| wire.hello().ok()).unwrap_or_default();
         hello["containment"]["tier"] == tier
     }
 
@@ -169,6 +168,34 @@ impl Daemon {
             }
             Wire::bare(&socket).ok()?.hello().ok()
         });
+    }
+
+    /// Waits for a connection that has said hello, or for the daemon's own end.
+    /// # Panics
+    /// When neither comes in time.
+    #[must_use]
+    pub fn until_up_or_gone(&mut self) -> Option<Wire> {
+        let socket = self.socket();
+        until("the daemon answers hello or ends", STEP, || match self.try_wait() {
+            Some(_) => Some(None),
+            None => {
+                let mut wire = Wire::bare(&socket).ok()?;
+                wire.hello().ok()?;
+                Some(Some(wire))
+            }
+        })
+    }
+
+    /// Ends the daemon, which may have crashed already.
+    pub fn end_however(&mut self) {
+        self.finish();
+        self.child = None;
+    }
+
+    /// Goes on with the plain build.
+    pub fn without_failpoints(&mut self) {
+        self.setup.binary = "procd";
+        self.setup.environment.retain(|(name, _)| name != "PROCD_FAILPOINTS");
     }
 
     /// Starts the daemon and does not wait for it.
@@ -344,6 +371,9 @@ impl Daemon {
 
     /// Ends the daemon if it still runs: whether it went by itself and with 0.
     fn finish(&mut self) -> Option<ExitStatus> {
+        if let Some(status) = self.try_wait() {
+            return Some(status);
+        }
         self.child.as_ref()?;
         self.terminate();
         let deadline = crate::wait::Deadline::after(STEP);

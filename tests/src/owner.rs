@@ -28,23 +28,41 @@ impl Owner {
         Self { wire, opened, cwd }
     }
 
-    /// Attaches to the same session with another connection.
+    /// A connection that is attached already.
+    #[must_use]
+    pub const fn attached(wire: Wire, opened: Value, cwd: PathBuf) -> Self {
+        Self { wire, opened, cwd }
+    }
+
+    /// Attaches to the same session and loop with another connection.
     /// # Panics
     /// When the daemon refuses.
     #[must_use]
-    pub fn attach(&self, mut wire: Wire) -> Self {
-        let field = |name: &str| self.opened.get(name).cloned().unwrap_or_default();
+    pub fn attach(&self, wire: Wire) -> Self {
+        self.attach_as(wire, self.opened["loop_id"].clone())
+    }
+
+    /// Attaches to the same session as another loop.
+    /// # Panics
+    /// When the daemon refuses.
+    #[must_use]
+    pub fn attach_as(&self, mut wire: Wire, loop_id: Value) -> Self {
+        let mut opened = self.opened.clone();
+        opened["loop_id"] = loop_id;
+        let field = |name: &str| opened[name].clone();
         let (session, key) = (field("session_id"), field("session_key"));
         let params =
             json!({"session_id": session, "loop_id": field("loop_id"), "session_key": key});
         wire.ok("session/attach", params);
-        Self { wire, opened: self.opened.clone(), cwd: self.cwd.clone() }
+        Self { wire, opened, cwd: self.cwd.clone() }
     }
 
     /// The parameters of a start of `argv` in the test's folder, with `more` beside.
     #[must_use]
     pub fn start_params(&self, argv: &[&str], more: Value) -> Value {
-        let mut params = json!({"argv": argv, "cwd": self.cwd});
+        // The mark by which the leak check knows it, wherever it goes.
+        let mark = json!({"PROCD_TEST_FOLDER": self.cwd});
+        let mut params = json!({"argv": argv, "cwd": self.cwd, "env": mark});
         merge(&mut params, more);
         params
     }

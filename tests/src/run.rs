@@ -36,7 +36,6 @@ impl Finished {
     /// stdout as text, of a command that must have succeeded.
     /// # Panics
     /// When it has not.
-    #[must_use]
     pub fn success(self) -> String {
         assert_eq!(self.code, Some(0), "{}{}", self.text(), String::from_utf8_lossy(&self.stderr));
         self.text()
@@ -78,6 +77,18 @@ impl Running {
         let stdout = self.stdout.join().expect("collected stdout");
         let stderr = self.stderr.join().expect("collected stderr");
         Finished { code: status.code(), signal: status.signal(), stdout, stderr }
+    }
+
+    /// What was written, of a command that has ended.
+    /// # Panics
+    /// When it was asked for before.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn collected(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let nothing = || std::thread::spawn(Vec::new);
+        let stdout = std::mem::replace(&mut self.stdout, nothing());
+        let stderr = std::mem::replace(&mut self.stderr, nothing());
+        (stdout.join().expect("collected stdout"), stderr.join().expect("collected stderr"))
     }
 
     /// Sends a signal to this very child.

@@ -36,6 +36,14 @@ fn read(path: &Path) -> String {
         .unwrap_or_else(|error| panic!("read `{}`: {error}", path.display()))
 }
 
+/// Whether a file is nothing but tests.
+fn is_test(path: &Path) -> bool {
+    let names = path.iter().skip(1).filter_map(|part| part.to_str());
+    names
+        .into_iter()
+        .any(|name| matches!(name, "tests" | "tests.rs" | "model.rs" | "e2e" | "tidy" | "tidy.rs"))
+}
+
 /// Every Rust source of the workspace.
 fn sources() -> Vec<PathBuf> {
     files(&["protocol", "crates", "daemon", "tests"], ".rs")

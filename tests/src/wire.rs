@@ -17,6 +17,8 @@ pub struct Wire {
     stream: UnixStream,
     next_id: u64,
     early: Vec<Value>,
+    /// The last frame that was read, as it came.
+    pub last_frame: String,
     /// How long one reply may take.
     pub patience: Duration,
 }
@@ -27,7 +29,13 @@ impl Wire {
     /// What `connect` says.
     pub fn bare(socket: &Path) -> std::io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        Ok(Self { stream, next_id: 1, early: Vec::new(), patience: STEP })
+        Ok(Self {
+            stream,
+            next_id: 1,
+            early: Vec::new(),
+            last_frame: String::new(),
+            patience: STEP,
+        })
     }
 
     /// Says hello.
@@ -87,7 +95,8 @@ impl Wire {
         let length = header.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
         assert!((1..=8 << 20).contains(&length), "a frame of {length} bytes from the daemon");
         let payload = self.read(length, deadline).expect("the rest of a frame");
-        Some(serde_json::from_slice(&payload).expect("JSON from the daemon"))
+        self.last_frame = String::from_utf8(payload).expect("UTF-8 from the daemon");
+        Some(serde_json::from_str(&self.last_frame).expect("JSON from the daemon"))
     }
 
     /// The next thing that is no reply to a request.

@@ -239,7 +239,7 @@ pub(crate) fn command_code(ended: Ended<'_>) -> u8 {
 #[cfg(test)]
 mod tests {
     use procd_protocol::Details;
-    use procd_protocol::error::all_codes;
+    use procd_protocol::Word;
 
     use super::*;
 
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn every_refusal_is_one_sentence_that_says_what_to_do_next() {
-        for code in all_codes() {
+        for code in ErrorCode::ALL {
             let text = CtlError::refused(ErrorBody::new(*code, "it did not work")).to_string();
             let (what, next) = text.split_once("; ").unwrap();
             assert_eq!(what, "it did not work");

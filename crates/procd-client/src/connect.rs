@@ -186,6 +186,11 @@ impl Client {
         self.connection.is_closed()
     }
 
+    /// Waits until the connection is gone.
+    pub async fn closed(&self) {
+        self.connection.closed().await;
+    }
+
     /// How this connection came to be, to make another like it. It starts no daemon: what was
     /// there before would be gone anyway.
     pub(crate) fn again(&self) -> Connect {

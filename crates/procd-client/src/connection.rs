@@ -55,6 +55,8 @@ impl Drop for Connection {
 struct Waiting {
     calls: HashMap<RequestId, Call>,
     ended: Option<ClientError>,
+    /// Dropped at the end: who waits for the end itself.
+    watchers: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,21 @@ impl Connection {
     /// Whether it cannot be used any more.
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.waiting).ended.is_some()
+    }
+
+    /// Waits until it cannot be used any more.
+    pub(crate) async fn closed(&self) {
+        let end = {
+            let mut waiting = lock(&self.waiting);
+            if waiting.ended.is_some() {
+                return;
+            }
+            let (watcher, end) = oneshot::channel();
+            waiting.watchers.push(watcher);
+            end
+        };
+        // Nothing is ever sent: the sender is dropped with the connection.
+        end.await.ok();
     }
 
     /// Sends a request and waits for its answer. Beyond the requests that a connection may have
@@ -251,6 +268,7 @@ fn end(waiting: &Mutex<Waiting>, reason: ClientError) {
     let calls = {
         let mut waiting = lock(waiting);
         let reason = waiting.ended.get_or_insert(reason).clone();
+        waiting.watchers.clear();
         waiting.calls.drain().map(|(_, call)| (call, reason.clone())).collect::<Vec<_>>()
     };
     for (call, reason) in calls {

@@ -16,5 +16,5 @@ mod words;
 
 pub use end::{End, LeaderEnd, Requests, classify};
 pub use ids::{Handle, LoopId, OriginId, Owner, SessionId};
-pub use life::{Action, Event, Life, Step, StopMode, TreeSignal, step};
+pub use life::{Action, Event, Life, OnLeaderExit, Step, StopMode, TreeSignal, step};
 pub use state::{Access, EndedBy, ProcessState, Reason, SpoolState, Tier};

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! Starting --Spawned--> Running --LeaderEnded--> Ending --TreeEmpty--> Ended
-//!    |  \--SpawnFailed / Aborted ----------------------------------------^
-//!    |                    Running, Ending --Lost-------------------------^
+//!    |                     |  \--LeaderEnded, keep_tree--> Kept --TreeEmpty--^
+//!    |                     \----Lost (Ending and Kept too)------------------^
+//!    \--SpawnFailed / Aborted / Lost ---------------------------------------^
 //! ```
 //!
 //! Must not know a clock, a pid or a socket. Timers are armed by an action and come back as an
 //! event; one that comes late is an arm like any other. Actions are carried out in their order.
 
 use crate::end::{End, LeaderEnd, Mark, Requests, classify, classify_unstarted};
+use crate::state::EndedBy;
 
 /// How hard a caller wants a process stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +64,16 @@ impl From<StopMode> for Request {
     }
 }
 
+/// What becomes of descendants that outlive the leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnLeaderExit {
+    /// They are ended.
+    #[default]
+    KillTree,
+    /// The process runs on until they are gone.
+    KeepTree,
+}
+
 /// What can happen to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -106,11 +118,27 @@ pub enum Life {
     Starting {
         /// What was asked meanwhile.
         requests: Requests,
+        /// The rule for what outlives the leader.
+        rule: OnLeaderExit,
     },
     /// The leader runs.
     Running {
         /// What was asked so far.
         requests: Requests,
+        /// The rule for what outlives the leader.
+        rule: OnLeaderExit,
+    },
+    /// The leader has ended, its tree runs on as asked. State and code of the end are named
+    /// already; what ends the tree is not.
+    Kept {
+        /// What was asked while the leader lived.
+        requests: Requests,
+        /// How it ended.
+        leader: LeaderEnd,
+        /// How many descendants were alive then.
+        leftovers: u32,
+        /// The strongest request that met the tree since.
+        ending: Option<Request>,
     },
     /// The leader has ended; the tree is not proven empty. Its end is named already: later
     /// requests only hasten it.
@@ -130,6 +158,8 @@ pub enum Life {
         leader: Option<LeaderEnd>,
         /// How many descendants outlived it.
         leftovers: u32,
+        /// What ended a kept tree.
+        ended_by: Option<EndedBy>,
     },
 }
 
@@ -154,6 +184,8 @@ pub enum Action {
     TerminateLeftovers,
     /// Write `running` and its event as one batch.
     CommitRunning,
+    /// Write the leader's end and its event as one batch: the tree is kept.
+    CommitLeaderExit,
     /// Write the terminal record, its event and its notification as one batch.
     CommitEnd,
     /// Give back slots, ceilings and the lease.
@@ -181,8 +213,11 @@ const TERMINAL: &[Action] = &[Action::CommitEnd, Action::Release, Action::Offer,
 /// Next state and ordered actions for `event` in `life`. Pure and total: no clock, no I/O.
 pub const fn step(life: Life, event: Event) -> Step {
     match life {
-        Life::Starting { requests } => in_starting(requests, event),
-        Life::Running { requests } => in_running(requests, event),
+        Life::Starting { requests, rule } => in_starting(requests, rule, event),
+        Life::Running { requests, rule } => in_running(requests, rule, event),
+        Life::Kept { requests, leader, leftovers, ending } => {
+            in_kept(Kept { requests, leader, leftovers, ending }, event)
+        }
         Life::Ending { requests, leader, leftovers } => {
             in_ending(requests, leader, leftovers, event)
         }
@@ -191,17 +226,17 @@ pub const fn step(life: Life, event: Event) -> Step {
 }
 
 const fn ended(end: End, leader: Option<LeaderEnd>, leftovers: u32) -> Step {
-    Step::Go(Life::Ended { end, leader, leftovers }, TERMINAL)
+    Step::Go(Life::Ended { end, leader, leftovers, ended_by: None }, TERMINAL)
 }
 
-const fn in_starting(requests: Requests, event: Event) -> Step {
+const fn in_starting(requests: Requests, rule: OnLeaderExit, event: Event) -> Step {
     match event {
-        Event::Spawned => spawned(requests),
+        Event::Spawned => spawned(requests, rule),
         // A program that was stopped and also could not be started did not run: the stop that
         // came first explains it no better than the error, and the error is what was observed.
         Event::SpawnFailed => ended(End::FAILED, None, 0),
         Event::Aborted => ended(classify_unstarted(&requests), None, 0),
-        Event::Requested(request) => requested_while_starting(requests, request),
+        Event::Requested(request) => requested_while_starting(requests, rule, request),
         Event::Lost => ended(End::FAILED, None, 0),
         Event::GraceElapsed | Event::InterruptGraceElapsed | Event::LeftoverGraceElapsed => {
             Step::Bug("a timer before anything was started")
@@ -213,7 +248,7 @@ const fn in_starting(requests: Requests, event: Event) -> Step {
 }
 
 /// What was asked while the spawn was under way takes effect now, the strongest first.
-const fn spawned(requests: Requests) -> Step {
+const fn spawned(requests: Requests, rule: OnLeaderExit) -> Step {
     let actions: &[Action] = if requests.kill.is_asked() {
         &[Action::CommitRunning, Action::Kill(Request::Kill)]
     } else if requests.shutdown.is_asked() {
@@ -237,12 +272,16 @@ const fn spawned(requests: Requests) -> Step {
     } else {
         &[Action::CommitRunning]
     };
-    Step::Go(Life::Running { requests }, actions)
+    Step::Go(Life::Running { requests, rule }, actions)
 }
 
-const fn requested_while_starting(requests: Requests, request: Request) -> Step {
+const fn requested_while_starting(
+    requests: Requests,
+    rule: OnLeaderExit,
+    request: Request,
+) -> Step {
     let asked = mark(requests, request, Mark::Asked);
-    let next = Life::Starting { requests: asked };
+    let next = Life::Starting { requests: asked, rule };
     match request {
         // Waits until there is something to signal.
         Request::Interrupt => Step::Go(next, &[Action::RecordStop(StopMode::Interrupt)]),
@@ -255,36 +294,48 @@ const fn requested_while_starting(requests: Requests, request: Request) -> Step 
     }
 }
 
-const fn in_running(requests: Requests, event: Event) -> Step {
+const fn in_running(requests: Requests, rule: OnLeaderExit, event: Event) -> Step {
     match event {
-        Event::Requested(request) => requested_while_running(requests, request),
+        Event::Requested(request) => requested_while_running(requests, rule, request),
         Event::Reached { request, alive } => {
             let to = if alive { Mark::ReachedAlive } else { Mark::Asked };
-            Step::Go(Life::Running { requests: mark(requests, request, to) }, &[])
+            Step::Go(Life::Running { requests: mark(requests, request, to), rule }, &[])
         }
         Event::InterruptGraceElapsed => {
             let requests = Requests { interrupt_expired: true, ..requests };
-            Step::Go(Life::Running { requests }, &[])
+            Step::Go(Life::Running { requests, rule }, &[])
         }
         Event::GraceElapsed => {
             let requests = Requests { escalated: true, ..requests };
-            Step::Go(Life::Running { requests }, &[Action::EscalateKill])
+            Step::Go(Life::Running { requests, rule }, &[Action::EscalateKill])
         }
-        Event::LeaderEnded { leader, leftovers } => {
-            let next = Life::Ending { requests, leader, leftovers };
-            // During a stop the leftovers had their signal; what is left of its grace is theirs.
-            if leftovers > 0 && !is_ending_asked(&requests) {
-                Step::Go(next, &[Action::TerminateLeftovers])
-            } else {
-                Step::Go(next, &[])
-            }
-        }
+        Event::LeaderEnded { leader, leftovers } => leader_ended(requests, rule, leader, leftovers),
         Event::Lost => ended(End::FAILED, None, 0),
         Event::Spawned | Event::SpawnFailed | Event::Aborted => {
             Step::Bug("a second answer to the spawn")
         }
         Event::LeftoverGraceElapsed => Step::Bug("leftovers of a leader that runs"),
         Event::TreeEmpty => Step::Bug("an empty tree without the end of its leader"),
+    }
+}
+
+const fn leader_ended(
+    requests: Requests,
+    rule: OnLeaderExit,
+    leader: LeaderEnd,
+    leftovers: u32,
+) -> Step {
+    let ending = Life::Ending { requests, leader, leftovers };
+    // During a stop the leftovers had their signal; what is left of its grace is theirs.
+    if leftovers == 0 || is_ending_asked(&requests) {
+        return Step::Go(ending, &[]);
+    }
+    match rule {
+        OnLeaderExit::KillTree => Step::Go(ending, &[Action::TerminateLeftovers]),
+        OnLeaderExit::KeepTree => Step::Go(
+            Life::Kept { requests, leader, leftovers, ending: None },
+            &[Action::CommitLeaderExit],
+        ),
     }
 }
 
@@ -296,39 +347,98 @@ const fn is_ending_asked(requests: &Requests) -> bool {
         || requests.kill.is_asked()
 }
 
-const fn requested_while_running(requests: Requests, request: Request) -> Step {
+const fn requested_while_running(requests: Requests, rule: OnLeaderExit, request: Request) -> Step {
     let asked = mark(requests, request, Mark::Asked);
-    let next = Life::Running { requests: asked };
-    match request {
+    let next = Life::Running { requests: asked, rule };
+    let next = match request {
         Request::Interrupt => {
-            let requests = Requests { interrupt_expired: false, ..asked };
-            Step::Go(
-                Life::Running { requests },
-                &[
-                    Action::Signal(TreeSignal::Interrupt, Request::Interrupt),
-                    Action::RecordStop(StopMode::Interrupt),
-                    Action::ArmInterruptGrace,
-                ],
-            )
+            Life::Running { requests: Requests { interrupt_expired: false, ..asked }, rule }
         }
-        Request::Terminate => Step::Go(
-            next,
-            &[
-                Action::Signal(TreeSignal::Terminate, Request::Terminate),
-                Action::RecordStop(StopMode::Terminate),
-                Action::ArmGrace,
-            ],
-        ),
-        Request::Shutdown => Step::Go(
-            next,
-            &[Action::Signal(TreeSignal::Terminate, Request::Shutdown), Action::ArmGrace],
-        ),
-        Request::Deadline => Step::Go(
-            next,
-            &[Action::Signal(TreeSignal::Terminate, Request::Deadline), Action::ArmGrace],
-        ),
-        Request::Kill => {
-            Step::Go(next, &[Action::Kill(Request::Kill), Action::RecordStop(StopMode::Kill)])
+        Request::Terminate | Request::Shutdown | Request::Deadline | Request::Kill => next,
+    };
+    Step::Go(next, ask_the_tree(request))
+}
+
+/// What a request does to a tree that is alive.
+const fn ask_the_tree(request: Request) -> &'static [Action] {
+    match request {
+        Request::Interrupt => &[
+            Action::Signal(TreeSignal::Interrupt, Request::Interrupt),
+            Action::RecordStop(StopMode::Interrupt),
+            Action::ArmInterruptGrace,
+        ],
+        Request::Terminate => &[
+            Action::Signal(TreeSignal::Terminate, Request::Terminate),
+            Action::RecordStop(StopMode::Terminate),
+            Action::ArmGrace,
+        ],
+        Request::Shutdown => {
+            &[Action::Signal(TreeSignal::Terminate, Request::Shutdown), Action::ArmGrace]
+        }
+        Request::Deadline => {
+            &[Action::Signal(TreeSignal::Terminate, Request::Deadline), Action::ArmGrace]
+        }
+        Request::Kill => &[Action::Kill(Request::Kill), Action::RecordStop(StopMode::Kill)],
+    }
+}
+
+/// The facts of [`Life::Kept`].
+#[derive(Clone, Copy)]
+struct Kept {
+    requests: Requests,
+    leader: LeaderEnd,
+    leftovers: u32,
+    ending: Option<Request>,
+}
+
+impl Kept {
+    const fn life(self) -> Life {
+        let Self { requests, leader, leftovers, ending } = self;
+        Life::Kept { requests, leader, leftovers, ending }
+    }
+
+    const fn end(self) -> Step {
+        let end = classify(self.leader, &self.requests);
+        let ended_by = match self.ending {
+            None => EndedBy::TreeEmpty,
+            Some(Request::Interrupt | Request::Terminate | Request::Kill) => EndedBy::Stop,
+            Some(Request::Deadline) => EndedBy::Deadline,
+            Some(Request::Shutdown) => EndedBy::Shutdown,
+        };
+        let (leader, leftovers) = (Some(self.leader), self.leftovers);
+        Step::Go(Life::Ended { end, leader, leftovers, ended_by: Some(ended_by) }, TERMINAL)
+    }
+}
+
+/// The leader's end stands; whatever is asked now is asked of the tree.
+const fn in_kept(kept: Kept, event: Event) -> Step {
+    match event {
+        Event::TreeEmpty => kept.end(),
+        Event::Requested(request) => {
+            let ending = match kept.ending {
+                Some(stronger) if stronger as u8 > request as u8 => Some(stronger),
+                Some(_) | None => Some(request),
+            };
+            Step::Go(Kept { ending, ..kept }.life(), ask_the_tree(request))
+        }
+        // An interrupt that ran out did not end the tree.
+        Event::InterruptGraceElapsed => match kept.ending {
+            Some(Request::Interrupt) => Step::Go(Kept { ending: None, ..kept }.life(), &[]),
+            Some(_) | None => Step::Ignore,
+        },
+        Event::GraceElapsed => Step::Go(kept.life(), &[Action::EscalateKill]),
+        Event::Reached { request, alive } => {
+            let to = if alive { Mark::ReachedAlive } else { Mark::Asked };
+            if !asked(&kept.requests, request) {
+                return Step::Ignore;
+            }
+            Step::Go(Kept { requests: mark(kept.requests, request, to), ..kept }.life(), &[])
+        }
+        Event::Lost => ended(End::FAILED, Some(kept.leader), kept.leftovers),
+        Event::LeftoverGraceElapsed => Step::Bug("leftovers that are kept"),
+        Event::LeaderEnded { .. } => Step::Bug("a second end of the leader"),
+        Event::Spawned | Event::SpawnFailed | Event::Aborted => {
+            Step::Bug("a second answer to the spawn")
         }
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<bool, StoreError> {
 }
 
 /// A umask can only take rights away; what it took of the owner's is given back.
-fn settle_mode(fd: impl AsFd, path: &Path, mode: Mode) -> Result<(), StoreError> {
+pub(crate) fn settle_mode(fd: impl AsFd, path: &Path, mode: Mode) -> Result<(), StoreError> {
     let stat = fs::fstat(&fd).map_err(|errno| StoreError::io("look at", path, errno))?;
     if Mode::from_raw_mode(stat.st_mode) == mode {
         return Ok(());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procd_core::{Handle, SessionId};
-use rustix::fs::{self, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, FlockOperation, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -342,7 +342,8 @@ fn open_lock(path: &Path) -> Result<File, StoreError> {
         }
         Err(errno) => return Err(StoreError::io("open", path, errno)),
     };
-    file::check_private(&fd, path, Mode::from_raw_mode(0o600).as_raw_mode())?;
+    file::check_private(&fd, path, 0o600)?;
+    file::settle_mode(&fd, path, file::FILE_MODE)?;
     Ok(File::from(fd))
 }
 

@@ -18,6 +18,8 @@ pub mod record;
 pub mod scan;
 pub mod session;
 pub mod spool;
+#[cfg(test)]
+mod testing;
 mod text;
 pub mod window;
 

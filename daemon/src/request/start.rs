@@ -124,6 +124,7 @@ fn request(
         label: params.label,
         origin: origin.map_err(|error| invalid("origin", error))?,
         background: mode == Mode::Background,
+        on_leader_exit: procd_core::OnLeaderExit::KillTree,
     })
 }
 

@@ -96,7 +96,7 @@ impl Task {
             handle,
             owner,
             number,
-            life: Life::Starting { requests: Requests::default() },
+            life: Life::Starting { requests: Requests::default(), rule: request.on_leader_exit },
             record,
             seq,
             events: Vec::new(),

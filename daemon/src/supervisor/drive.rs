@@ -64,6 +64,7 @@ impl Task {
                 self.order(handle, Order::TerminateLeftovers);
             }
             Action::CommitRunning => self.commit_running(handle),
+            Action::CommitLeaderExit => self.commit_leader_exit(handle),
             Action::CommitEnd => self.commit_end(handle),
             // Carried out when the answer to the terminal batch is here: `end_logged`.
             Action::Release | Action::Offer | Action::Seal => {}
@@ -196,11 +197,22 @@ impl Task {
         self.publish(handle, |record| super::records::live_batch(record, kind));
     }
 
+    /// The leader's end, with its event: the tree is kept.
+    fn commit_leader_exit(&mut self, handle: Handle) {
+        let Some(entry) = self.table.get_mut(handle) else { return };
+        if let Life::Kept { leader, leftovers, .. } = entry.life {
+            entry.record.leader = Some(super::records::leader(leader));
+            entry.record.leftovers = leftovers;
+        }
+        entry.show(true);
+        self.publish(handle, super::records::leader_exit_batch);
+    }
+
     /// A foreground start is handed over to the background. Once the end is entered there is no
     /// `backgrounded`: the terminal result is the reply.
     pub(super) fn background(&mut self, owner: Owner, handle: Handle) -> Result<bool, Refusal> {
         let entry = self.table.find(super::api::Caller::Owner(owner), handle)?;
-        let is_running = matches!(entry.life, Life::Running { .. });
+        let is_running = matches!(entry.life, Life::Running { .. } | Life::Kept { .. });
         if is_running {
             self.publish(handle, |record| {
                 super::records::live_batch(record, EventKind::Backgrounded)

@@ -9,7 +9,6 @@ use procd_core::{End, Handle, Life};
 use procd_store::event::EventKind;
 use procd_store::log::LogRecord;
 use procd_store::manifest::ManifestFile;
-use procd_store::record::LeaderRecord;
 use tokio::time::Instant;
 
 use super::entry::{Again, Entry, SpawnAnswer, Storage};
@@ -27,11 +26,12 @@ impl Task {
     pub(super) fn commit_end(&mut self, handle: Handle) {
         let now = self.clock.monotonic();
         let Some(entry) = self.table.get_mut(handle) else { return };
-        let Life::Ended { end, leader, leftovers } = entry.life else {
+        let Life::Ended { end, leader, leftovers, ended_by } = entry.life else {
             tracing::error!(handle = %handle.shortened(), "impossible: a commit before the end");
             return;
         };
         fill_end(entry, end, leader, leftovers, now);
+        entry.record.ended_by = ended_by;
         let after = entry.record.started_at.unwrap_or(entry.record.created_at);
         entry.record.finished_at = Some(self.clock.wall_after(after));
         entry.storage = Storage::EndPending(None);
@@ -171,7 +171,7 @@ fn fill_end(entry: &mut Entry, end: End, leader: Option<LeaderEnd>, leftovers: u
     record.reason = Some(end.reason);
     record.exit_code = end.exit_code;
     record.escalated = end.escalated;
-    record.leader = leader.map(leader_record);
+    record.leader = leader.map(super::records::leader);
     record.leftovers = leftovers;
     record.duration_ms = started.map(|started| {
         u64::try_from(now.saturating_duration_since(started).as_millis()).unwrap_or(u64::MAX)
@@ -181,17 +181,6 @@ fn fill_end(entry: &mut Entry, end: End, leader: Option<LeaderEnd>, leftovers: u
     record.spool_state = spool_state;
     record.spool_lost_bytes = lost_bytes;
     record.published.completed = true;
-}
-
-fn leader_record(leader: LeaderEnd) -> LeaderRecord {
-    match leader {
-        LeaderEnd::Code(code) => LeaderRecord::Code { code },
-        LeaderEnd::Signal { signal, core_dumped } => LeaderRecord::Signal {
-            signal,
-            signal_name: procd_core::signal::name(signal),
-            core_dumped,
-        },
-    }
 }
 
 const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {

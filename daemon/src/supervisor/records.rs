@@ -1,10 +1,10 @@
 //! From decisions to the records of the commit log.
 
-use procd_core::{Handle, Reason, SessionId, StopMode};
+use procd_core::{Handle, LeaderEnd, Reason, SessionId, StopMode};
 use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification};
 use procd_store::log::{LogRecord, Removal, Submitted};
 use procd_store::manifest::NumberedEvent;
-use procd_store::record::Record;
+use procd_store::record::{LeaderRecord, Record};
 
 use super::runner::{SpawnCause, SpawnFailure};
 
@@ -38,6 +38,14 @@ pub(super) fn stop_batch(
     let made = Event::for_record(EventKind::StopRequested, record, detail)?;
     let batch = vec![LogRecord::process(record), made.clone().into()];
     Ok((made, batch))
+}
+
+/// The record and its `leader_exited`, as one batch. Counts the event in the record.
+pub(super) fn leader_exit_batch(
+    record: &mut Record,
+) -> Result<(Event, Vec<LogRecord>), EventError> {
+    procd_store::event::count(record, EventKind::LeaderExited);
+    live_batch(record, EventKind::LeaderExited)
 }
 
 /// The terminal record, its event and its notification: durable together or not at all.
@@ -86,5 +94,17 @@ pub const fn cause_word(cause: SpawnCause) -> &'static str {
         SpawnCause::Other => "other",
         SpawnCause::ControlGroup => "control_group",
         SpawnCause::Guardian => "guardian",
+    }
+}
+
+/// The leader's end as a record has it.
+pub(super) fn leader(leader: LeaderEnd) -> LeaderRecord {
+    match leader {
+        LeaderEnd::Code(code) => LeaderRecord::Code { code },
+        LeaderEnd::Signal { signal, core_dumped } => LeaderRecord::Signal {
+            signal,
+            signal_name: procd_core::signal::name(signal),
+            core_dumped,
+        },
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use procd_core::life::{Request, TreeSignal};
 use procd_core::quota::Ceilings;
-use procd_core::{Handle, LeaderEnd, OriginId, Owner, Tier};
+use procd_core::{Handle, LeaderEnd, OnLeaderExit, OriginId, Owner, Tier};
 use procd_store::record::{CommandRecord, LimitOutcome, SignalError};
 use tokio::sync::{Notify, mpsc};
 
@@ -44,6 +44,8 @@ pub struct StartRequest {
     pub origin: Option<OriginId>,
     /// Whether `backgrounded` is published in place of `started`.
     pub background: bool,
+    /// What becomes of descendants that outlive the leader.
+    pub on_leader_exit: OnLeaderExit,
 }
 
 /// What runs.

@@ -57,7 +57,7 @@ impl Task {
         let Some(run) = &self.shutdown else { return };
         for handle in run.targets.clone() {
             let is_under_way = |entry: &super::entry::Entry| {
-                matches!(entry.life, Life::Running { .. } | Life::Ending { .. })
+                matches!(entry.life, Life::Running { .. } | Life::Ending { .. } | Life::Kept { .. })
             };
             if self.table.get(handle).is_some_and(is_under_way) {
                 self.drive(handle, Event::GraceElapsed, None);

@@ -148,7 +148,7 @@ impl Task {
             handle,
             owner,
             number,
-            life: Life::Ended { end, leader, leftovers },
+            life: Life::Ended { end, leader, leftovers, ended_by: record.ended_by },
             record,
             seq,
             events,

@@ -36,7 +36,7 @@ params! {
         workspaces: Vec<String>,
         /// Not in force yet.
         guard: bool,
-        /// Closes the session when no owner was attached for so long; from 1000. Not in force yet.
+        /// Closes the session when no owner was attached for so long; from 1000.
         idle_close_ms: u64,
         /// Limits of this session: may only lower the configured ones.
         quotas: SessionQuotas,
@@ -54,7 +54,7 @@ params! {
         memory_session_bytes: u64,
         /// Spools, bytes.
         spool_session_bytes: u64,
-        /// Completed processes kept. Not in force yet.
+        /// Completed processes kept.
         retained_session_max: u64,
         /// Blocking calls.
         waiters_session_max: u64,
@@ -79,9 +79,7 @@ impl Params for SessionOpenParams {
     }
 
     fn later(&self) -> Option<&'static str> {
-        let of_quotas = self.quotas.as_ref().and_then(|quotas| quotas.retained_session_max);
-        first_given!(self: workspaces, guard, idle_close_ms)
-            .or_else(|| of_quotas.map(|_| "quotas.retained_session_max"))
+        first_given!(self: workspaces, guard)
     }
 }
 
@@ -163,7 +161,7 @@ params! {
         /// Always the whole session.
         scope: CloseScope,
     } optional {
-        /// Whether its data are removed too. Not in force yet.
+        /// Whether its data are removed too.
         purge: bool,
         /// In place of the configured graceful period, milliseconds.
         grace_ms: u64,
@@ -176,10 +174,6 @@ impl Params for SessionCloseParams {
 
     fn validate(&self) -> Result<(), FieldError> {
         duration("grace_ms", self.grace_ms, 0)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(self: purge)
     }
 }
 

@@ -59,7 +59,7 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("session/close", r#"{}"#, "scope", Missing),
     ("session/close", r#"{"scope":"loop"}"#, "scope", Mistyped),
     ("session/close", r#"{"scope":"session","grace_ms":31622400001}"#, "grace_ms", Refused),
-    ("session/close", r#"{"scope":"session","purge":true}"#, "purge", Unsupported),
+    ("session/close", r#"{"scope":"session","purge":1}"#, "purge", Mistyped),
     ("process/start", r#"{}"#, "argv", Refused),
     ("process/start", r#"{"argv":[]}"#, "argv", Refused),
     ("process/start", r#"{"argv":[""]}"#, "argv[0]", Refused),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{assert_clean, read, root, sources};
+use super::{assert_clean, is_test, read, root, sources};
 
 /// Lines a file may have without its tests.
 const LINES_MAX: usize = 600;
@@ -10,10 +10,7 @@ const LINES_MAX: usize = 600;
 /// A file's code: without its tests at the foot, and nothing of files that are tests.
 fn code(path: &Path) -> String {
     let text = read(path);
-    let is_test = path.components().any(|part| {
-        matches!(part.as_os_str().to_str(), Some("tests.rs" | "model.rs" | "e2e" | "tidy"))
-    });
-    if is_test && !path.ends_with("tests/src/lib.rs") {
+    if is_test(path) {
         return String::new();
     }
     match text.find("#[cfg(test)]\nmod tests {") {
@@ -66,7 +63,7 @@ fn unsafe_code_is_forbidden_in_every_root_but_that_of_procd_sys() {
 fn every_module_opens_with_what_it_is_for() {
     let findings: Vec<_> = sources()
         .into_iter()
-        .filter(|path| !path.ends_with("tests.rs"))
+        .filter(|path| !is_test(path))
         .filter(|path| {
             let text = read(path);
             let mut lines =

@@ -3,9 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use procd_client::{ClientError, Process};
+use procd_client::Process;
 use procd_protocol::ErrorCode;
-use procd_protocol::v1::InputResult;
 use tokio::sync::mpsc;
 
 use crate::arguments::Input;
@@ -96,7 +95,7 @@ impl Pipe {
     /// [`CtlError`], as the daemon says.
     pub(crate) async fn send(&self, bytes: Vec<u8>) -> Result<(), CtlError> {
         for part in bytes.chunks(CALL_BYTES_MAX) {
-            until_taken(async || self.0.write(part).await).await?;
+            self.until_taken(Some(part)).await?;
         }
         Ok(())
     }
@@ -105,23 +104,26 @@ impl Pipe {
     /// # Errors
     /// As [`Self::send`].
     pub(crate) async fn send_end(&self) -> Result<(), CtlError> {
-        until_taken(async || self.0.eof().await).await
+        self.until_taken(None).await
     }
-}
 
-/// A full queue tells nobody when it has room again, so it is asked again, ever more rarely.
-async fn until_taken(
-    call: impl AsyncFn() -> Result<InputResult, ClientError>,
-) -> Result<(), CtlError> {
-    let mut pause = FULL_WAIT_FIRST;
-    loop {
-        match call().await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.is(ErrorCode::InputBackpressure) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(FULL_WAIT_MAX);
+    /// Sends a part, or the end. A full queue tells nobody when it has room again, so it is asked
+    /// again, ever more rarely.
+    async fn until_taken(&self, part: Option<&[u8]>) -> Result<(), CtlError> {
+        let mut pause = FULL_WAIT_FIRST;
+        loop {
+            let answer = match part {
+                Some(part) => self.0.write(part).await,
+                None => self.0.eof().await,
+            };
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is(ErrorCode::InputBackpressure) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(FULL_WAIT_MAX);
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use procd_client::ClientError;
+use procd_protocol::Word;
 use procd_protocol::v1::{Leader, ProcessState, Record};
-use procd_protocol::words::Word;
 use procd_protocol::{Open, ProcessId};
 use tokio::task::JoinSet;
 

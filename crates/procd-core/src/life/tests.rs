@@ -63,17 +63,23 @@ fn every_request_set() -> Vec<Requests> {
 fn every_life() -> Vec<Life> {
     let mut lives = Vec::new();
     for requests in every_request_set() {
-        lives.push(Life::Starting { requests });
-        lives.push(Life::Running { requests });
+        for rule in [OnLeaderExit::KillTree, OnLeaderExit::KeepTree] {
+            lives.push(Life::Starting { requests, rule });
+            lives.push(Life::Running { requests, rule });
+        }
         for leader in [CODE, SIGKILLED, SIGINTED] {
             lives.push(Life::Ending { requests, leader, leftovers: 1 });
+            for ending in std::iter::once(None).chain(Request::ALL.iter().copied().map(Some)) {
+                lives.push(Life::Kept { requests, leader, leftovers: 1, ending });
+            }
         }
     }
-    lives.push(Life::Ended { end: End::FAILED, leader: None, leftovers: 0 });
+    lives.push(Life::Ended { end: End::FAILED, leader: None, leftovers: 0, ended_by: None });
     lives.push(Life::Ended {
         end: classify(CODE, &Requests::default()),
         leader: Some(CODE),
         leftovers: 0,
+        ended_by: None,
     });
     lives
 }
@@ -82,7 +88,7 @@ fn rank(life: Life) -> u8 {
     match life {
         Life::Starting { .. } => 0,
         Life::Running { .. } => 1,
-        Life::Ending { .. } => 2,
+        Life::Ending { .. } | Life::Kept { .. } => 2,
         Life::Ended { .. } => 3,
     }
 }
@@ -120,8 +126,10 @@ fn every_state_answers_every_event_and_keeps_the_laws() {
 fn a_running_life_ends_only_through_the_proof_or_a_loss() {
     for life in every_life() {
         for event in every_event() {
-            if let (Life::Running { .. } | Life::Ending { .. }, Step::Go(Life::Ended { .. }, _)) =
-                (life, step(life, event))
+            if let (
+                Life::Running { .. } | Life::Ending { .. } | Life::Kept { .. },
+                Step::Go(Life::Ended { .. }, _),
+            ) = (life, step(life, event))
             {
                 assert!(
                     matches!(event, Event::TreeEmpty | Event::Lost),
@@ -134,7 +142,7 @@ fn a_running_life_ends_only_through_the_proof_or_a_loss() {
 
 #[test]
 fn late_timers_and_repeated_stops_change_nothing_after_the_end() {
-    let ended = Life::Ended { end: End::FAILED, leader: None, leftovers: 0 };
+    let ended = Life::Ended { end: End::FAILED, leader: None, leftovers: 0, ended_by: None };
     for event in every_event() {
         match step(ended, event) {
             Step::Ignore | Step::Bug(_) => {}
@@ -186,6 +194,61 @@ fn the_classification_table_holds_row_by_row() {
     }
 }
 
+fn kept(events: &[Event]) -> Life {
+    let rule = OnLeaderExit::KeepTree;
+    let mut life = Life::Running { requests: Requests::default(), rule };
+    let ended = Event::LeaderEnded { leader: CODE, leftovers: 2 };
+    for event in std::iter::once(&ended).chain(events) {
+        if let Step::Go(next, _) = step(life, *event) {
+            life = next;
+        }
+    }
+    life
+}
+
+#[test]
+fn a_kept_tree_keeps_the_leaders_end_and_says_what_ended_it() {
+    use EndedBy as By;
+    let rows: &[(&[Event], By)] = &[
+        (&[], By::TreeEmpty),
+        (&[Event::Requested(Request::Interrupt)], By::Stop),
+        (&[Event::Requested(Request::Interrupt), Event::InterruptGraceElapsed], By::TreeEmpty),
+        (&[Event::Requested(Request::Terminate)], By::Stop),
+        (&[Event::Requested(Request::Terminate), Event::GraceElapsed], By::Stop),
+        (&[Event::Requested(Request::Deadline)], By::Deadline),
+        (
+            &[Event::Requested(Request::Deadline), Event::Requested(Request::Terminate)],
+            By::Deadline,
+        ),
+        (&[Event::Requested(Request::Shutdown)], By::Shutdown),
+        (&[Event::Requested(Request::Shutdown), Event::Requested(Request::Kill)], By::Stop),
+    ];
+    for (events, by) in rows {
+        let mut events = events.to_vec();
+        events.push(Event::TreeEmpty);
+        let Life::Ended { end, leader, leftovers, ended_by } = kept(&events) else {
+            panic!("{events:?}");
+        };
+        assert_eq!((end.state, end.exit_code, leader), (S::Exited, Some(3), Some(CODE)));
+        assert_eq!((leftovers, ended_by), (2, Some(*by)), "{events:?}");
+    }
+}
+
+#[test]
+fn a_tree_is_not_kept_when_its_end_was_asked_or_nothing_is_left() {
+    let rule = OnLeaderExit::KeepTree;
+    let asked = mark(Requests::default(), Request::Terminate, Mark::ReachedAlive);
+    for (requests, leftovers) in [(asked, 2), (Requests::default(), 0)] {
+        let life = Life::Running { requests, rule };
+        let Step::Go(next, actions) = step(life, Event::LeaderEnded { leader: CODE, leftovers })
+        else {
+            panic!("{requests:?}");
+        };
+        assert!(matches!(next, Life::Ending { .. }), "{next:?}");
+        assert!(actions.is_empty(), "a stop has signalled the tree already");
+    }
+}
+
 #[test]
 fn an_interrupt_past_its_grace_counts_only_by_its_own_signal() {
     let late = Requests { interrupt_expired: true, ..reached(&[Request::Interrupt]) };
@@ -222,8 +285,11 @@ proptest! {
     /// Whatever comes, in whatever order: terminal at most once, never undone, and the name of
     /// the end is one that a request which was really made can explain.
     #[test]
-    fn random_lives_end_once_and_truly(events in prop::collection::vec(any_event(), 1..60)) {
-        let mut life = Life::Starting { requests: Requests::default() };
+    fn random_lives_end_once_and_truly(
+        events in prop::collection::vec(any_event(), 1..60),
+        rule in prop::sample::select(vec![OnLeaderExit::KillTree, OnLeaderExit::KeepTree]),
+    ) {
+        let mut life = Life::Starting { requests: Requests::default(), rule };
         let mut terminalizations = 0;
         let mut made: Vec<Request> = Vec::new();
         for event in events {

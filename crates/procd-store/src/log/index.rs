@@ -236,6 +236,12 @@ impl Index {
         }
     }
 
+    /// Ids taken, and records held.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.taken.len(), self.stored.len())
+    }
+
     pub(super) fn last_seq(&self, session: SessionId) -> u64 {
         self.last.get(&session).copied().unwrap_or(0)
     }

@@ -190,3 +190,23 @@ async fn a_shutdown_closes_admission_first_and_concurrent_callers_share_it() {
     }
     world.remove().await;
 }
+
+#[tokio::test]
+async fn a_kept_tree_runs_on_after_its_leader_and_says_what_ended_it() {
+    let mut world = World::new().await;
+    let owner = world.owner().await;
+    let on_leader_exit = procd_core::OnLeaderExit::KeepTree;
+    let (started, played) =
+        world.running(owner, StartRequest { on_leader_exit, ..request() }).await;
+    played.report(Report::LeaderEnded { leader: LeaderEnd::Code(4), leftovers: 3 }).await;
+    let mut view = started.view;
+    let kept = view.snapshot.wait_for(|shown| shown.record.leader.is_some());
+    let kept = soon("the leader's end", kept).await.unwrap().record.clone();
+    assert_eq!((kept.state, kept.leftovers), (ProcessState::Running, 3));
+    assert_eq!(played.orders.try_next(), None, "nothing is signalled");
+    played.empty().await;
+    let record = soon("the end", view.ended()).await.record;
+    assert_eq!((record.state, record.exit_code), (ProcessState::Exited, Some(4)));
+    assert_eq!(record.ended_by, Some(procd_core::EndedBy::TreeEmpty));
+    world.remove().await;
+}

@@ -220,5 +220,6 @@ pub(super) fn request() -> StartRequest {
         label: None,
         origin: None,
         background: false,
+        on_leader_exit: procd_core::OnLeaderExit::KillTree,
     }
 }

@@ -5,7 +5,6 @@
 
 use procd_client::Process;
 use procd_protocol::Open;
-use procd_protocol::Open;
 use procd_protocol::v1::{ChunkSource, Page};
 
 use crate::commands::launch::decode;
