@@ -378,10 +378,38 @@ fn error_frame(id: Option<RequestId>, error: &ErrorBody, trace: Option<&Trace>) 
     frame
 }
 
-/// The frame that refuses a connection before anything was read from it.
-#[must_use]
-pub fn refusal_frame(code: ErrorCode, message: &str) -> BytesMut {
-    error_frame(None, &ErrorBody::new(code, message), None)
+/// Why a connection is refused before anything is read from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The kernel does not say who the peer is.
+    Unknown,
+    /// A peer of another user.
+    OtherUser,
+    /// So many are open already.
+    Full {
+        /// The limit.
+        max: u64,
+    },
+}
+
+impl Refused {
+    /// The one frame that says so.
+    #[must_use]
+    pub fn frame(self) -> BytesMut {
+        let (code, text) = match self {
+            Self::Unknown => {
+                (ErrorCode::PermissionDenied, "it cannot be told who connects".to_owned())
+            }
+            Self::OtherUser => {
+                let text = "only the user of this daemon may connect".to_owned();
+                (ErrorCode::PermissionDenied, text)
+            }
+            Self::Full { max } => {
+                (ErrorCode::TooManyRequests, format!("{max} connections are open"))
+            }
+        };
+        error_frame(None, &ErrorBody::new(code, text), None)
+    }
 }
 
 #[cfg(test)]

@@ -109,13 +109,15 @@ impl Client {
 
     /// Waits until one more big reply may exist.
     async fn turn(&self) -> Turn {
-        Turn(self.turns.clone().acquire_owned().await.ok())
+        Turn { _held: self.turns.clone().acquire_owned().await.ok() }
     }
 }
 
 /// The right to hold one big reply.
 #[derive(Debug, Default)]
-pub struct Turn(Option<OwnedSemaphorePermit>);
+pub struct Turn {
+    _held: Option<OwnedSemaphorePermit>,
+}
 
 /// The result of a request, and the room it takes until it is queued.
 #[derive(Debug)]

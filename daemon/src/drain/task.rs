@@ -114,11 +114,11 @@ impl Drain {
 
     /// Reads what each stream holds now, closes it, completes the output.
     async fn finish(mut self) -> FinishedOutput {
-        for mut stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
+        for stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
             // The measure is taken once: a stranger may go on writing for ever.
             let mut left = stream.waiting();
             while left > 0 {
-                let Some(len) = self.read_rest(&mut stream, left) else { break };
+                let Some(len) = self.read_rest(&stream, left) else { break };
                 left = left.saturating_sub(len);
                 tokio::task::yield_now().await;
             }
@@ -126,7 +126,7 @@ impl Drain {
         self.writer.finish()
     }
 
-    fn read_rest(&mut self, stream: &mut Stream, left: usize) -> Option<usize> {
+    fn read_rest(&mut self, stream: &Stream, left: usize) -> Option<usize> {
         BUFFER.with_borrow_mut(|buffer| {
             let len = left.min(buffer.len());
             match stream.read_now(buffer.get_mut(..len)?) {

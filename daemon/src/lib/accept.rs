@@ -6,14 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procd_protocol::ErrorCode;
 use procd_store::folder::StateFolder;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, budget::Budgets};
+use crate::connection::{self, Refused, budget::Budgets};
 use crate::request::{Client, Daemon};
 use crate::socket::watch::FolderWatch;
 use crate::socket::{Bound, peer};
@@ -131,9 +130,9 @@ impl Acceptor {
             return Ok(());
         };
         tracing::warn!("the socket was removed; it is made again");
-        let remade = socket.remake().map_err(|error| {
-            format!("the socket was removed and cannot be made again: {error}")
-        })?;
+        let remade = socket
+            .remake()
+            .map_err(|error| format!("the socket was removed and cannot be made again: {error}"))?;
         let renewed = || {
             let listener = UnixListener::from_std(remade.listener()?)?;
             io::Result::Ok((listener, watch_of(&remade)?))
@@ -161,10 +160,9 @@ impl Acceptor {
     fn admit(&self, stream: UnixStream) {
         let slot = match self.judge(&stream) {
             Ok(slot) => slot,
-            Err((code, message)) => {
+            Err(refused) => {
                 // A new socket has room for one frame; whoever does not take it is not told.
-                let frame = connection::refusal_frame(code, &message);
-                if let Err(error) = stream.try_write(&frame) {
+                if let Err(error) = stream.try_write(&refused.frame()) {
                     tracing::debug!(%error, "a refused client was not told");
                 }
                 return;
@@ -178,19 +176,16 @@ impl Acceptor {
         });
     }
 
-    fn judge(&self, stream: &UnixStream) -> Result<OwnedSemaphorePermit, (ErrorCode, String)> {
+    fn judge(&self, stream: &UnixStream) -> Result<OwnedSemaphorePermit, Refused> {
         let peer = peer::of(stream).map_err(|error| {
             tracing::debug!(%error, "a client vanished before it could be judged");
-            (ErrorCode::PermissionDenied, "the peer cannot be told".to_owned())
+            Refused::Unknown
         })?;
         if !peer::is_welcome(peer, self.own_uid) {
             tracing::warn!(uid = peer.uid, "a client of another user was refused");
-            let text = "only the user of this daemon may connect".to_owned();
-            return Err((ErrorCode::PermissionDenied, text));
+            return Err(Refused::OtherUser);
         }
-        self.slots.clone().try_acquire_owned().map_err(|_full| {
-            let max = self.daemon.facts.limits.connections_max;
-            (ErrorCode::TooManyRequests, format!("{max} connections are open"))
-        })
+        let max = self.daemon.facts.limits.connections_max;
+        self.slots.clone().try_acquire_owned().map_err(|_full| Refused::Full { max })
     }
 }

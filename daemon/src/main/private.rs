@@ -13,16 +13,16 @@ const LOG_BYTES_MAX: u64 = 10 * 1024 * 1024;
 /// Characters of the one line that says what failed.
 const SENTENCE_CHARS_MAX: usize = 1000;
 
-/// The one line on an inherited pipe. Said once.
-#[derive(Debug)]
-pub(crate) struct Announcement(Mutex<Option<File>>);
+/// The one line on an inherited pipe. Said once; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Announcement(Arc<Mutex<Option<File>>>);
 
 impl Announcement {
     /// Takes the pipe with this number. It is opened anew through procfs: a number may be
     /// anything, and only what can be opened for writing is written to.
     pub(crate) fn new(number: Option<u32>) -> Self {
         let open = |number| File::options().write(true).open(format!("/proc/self/fd/{number}"));
-        Self(Mutex::new(number.and_then(|number| open(number).ok())))
+        Self(Arc::new(Mutex::new(number.and_then(|number| open(number).ok()))))
     }
 
     pub(crate) fn ready(&self) {

@@ -94,7 +94,7 @@ fn open(path: &Path, folder: &File) -> Result<File, SocketError> {
         .map_err(|errno| failed("open", path, errno))
 }
 
-fn read_pid(mut file: &File) -> Option<i32> {
+fn read_pid(file: &File) -> Option<i32> {
     let mut text = String::new();
     file.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()

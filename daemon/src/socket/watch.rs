@@ -28,7 +28,7 @@ impl FolderWatch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
         inotify::add_watch(&inotify, folder, what)?;
-        Ok(Self { inotify: AsyncFd::new(inotify)? })
+        Ok(Self { inotify: watched(inotify)? })
     }
 
     /// Waits for the next happening. Cancel safe.
@@ -57,4 +57,12 @@ fn drain(inotify: &OwnedFd) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe for the sake of types whose descriptor may change; an OwnedFd's does not"
+)]
+fn watched(inotify: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(inotify)
 }

@@ -1,0 +1,265 @@
+//! The order of the start: configuration, locks, log, guardian, socket; then the runtimes.
+//!
+//! Two daemons that start at once meet at the socket's lock first: the loser leaves as soon as
+//! the winner answers, instead of waiting for a state folder that it will never get. The
+//! guardian is made before any thread exists.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procd::config::places::{self, Environment};
+use procd::config::{self, Config};
+use procd::drain::{Budgets, Drains};
+use procd::process::environment::EnvironmentOptions;
+use procd::process::{RealRunner, RunnerOptions};
+use procd::{Parts, socket};
+use procd_core::Tier;
+use procd_store::folder::StateFolder;
+use procd_sys::containment::{Containment, ContainmentOptions, Established, Mode};
+use procd_sys::guardian::Launched;
+use procd_sys::image::ChildOptions;
+use rustix::process::{Resource, Rlimit};
+use uuid::Uuid;
+
+use crate::arguments::Arguments;
+use crate::logging;
+use crate::private::{Announcement, LogFile, leave_session};
+
+/// How long an orphaned guardian of an earlier daemon may take to finish.
+const ORPHAN: Duration = Duration::from_secs(5);
+/// Threads that drain, at most.
+const DRAIN_THREADS_MAX: usize = 4;
+/// How long blocking work may hold up the exit.
+const LAST_WORK: Duration = Duration::from_secs(1);
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// A step of the start that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {deed}")]
+struct StepError {
+    deed: &'static str,
+    source: io::Error,
+}
+
+fn step<T>(deed: &'static str, result: io::Result<T>) -> Result<T, StepError> {
+    result.map_err(|source| StepError { deed, source })
+}
+
+/// Starts the daemon and runs it to its end.
+/// # Errors
+/// What failed, with its causes.
+pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(), Failed> {
+    // Whatever we were given: nothing of ours is ever open to others.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    let environment = Environment::of_process();
+    let config = configuration(&arguments, &environment)?;
+    let uid = rustix::process::geteuid().as_raw();
+    let socket_path = match arguments.socket {
+        Some(path) => places::checked_socket_path(std::path::absolute(path)?)?,
+        None => places::socket_path(&environment, uid)?,
+    };
+    let state_path = match arguments.state_dir {
+        Some(path) => std::path::absolute(path)?,
+        None => places::state_folder(&environment)?,
+    };
+    step("enter `/`", std::env::set_current_dir("/"))?;
+    let locked = socket::lock(&socket_path, ORPHAN)?;
+    let folder = Arc::new(StateFolder::open(&state_path, ORPHAN)?);
+    start_logging(&config, arguments.private, folder.path())?;
+    let instance_id = Uuid::new_v4();
+    let ground = ground(&config, &folder, instance_id, locked.lock().as_fd())?;
+    let socket = locked.bind()?;
+    let drains = Arc::new(step("start the drains", Drains::new(drain_threads()))?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = step("start the control runtime", runtime)?;
+    let budgets = budgets(&config);
+    let announcement = announcement.clone();
+    let ended = runtime.block_on(async {
+        let options = runner_options(&config, ground.open_files_soft);
+        let Ground { containment, guardian, held, .. } = ground;
+        let tier = containment.tier();
+        let warnings = warnings(&containment);
+        let runner = RealRunner::new(options, containment, guardian, held, drains);
+        let runner = Arc::new(step("watch the guardian", runner)?);
+        let parts = Parts {
+            socket,
+            folder,
+            tier,
+            guarantees: guarantees(tier),
+            warnings,
+            budgets,
+            instance_id,
+            boot_id: boot_id(),
+            is_private: arguments.private,
+            ready: Box::new(move || announcement.ready()),
+            config,
+        };
+        procd::run(runner, parts).await.map_err(Failed::from)
+    });
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
+}
+
+fn configuration(arguments: &Arguments, environment: &Environment) -> Result<Config, Failed> {
+    let found = places::config_file(environment);
+    let file = match (&arguments.config, &found) {
+        (Some(named), _) => Some((named.as_path(), true)),
+        (None, Some((path, is_named))) => Some((path.as_path(), *is_named)),
+        (None, None) => None,
+    };
+    Ok(config::load(file, environment, &arguments.set)?)
+}
+
+fn start_logging(config: &Config, is_private: bool, folder: &Path) -> Result<(), Failed> {
+    if is_private {
+        // A leader of a process group cannot leave its session: then a hang-up reaches it.
+        let left = leave_session();
+        logging::start(&config.choices, step("open the log", LogFile::open(folder))?);
+        if let Err(error) = left {
+            tracing::warn!(%error, "this daemon stays in the session of its terminal");
+        }
+    } else {
+        logging::start(&config.choices, io::stderr);
+    }
+    for lowered in &config.lowered {
+        tracing::info!(
+            key = lowered.key,
+            value = lowered.value,
+            because = lowered.because,
+            "lowered"
+        );
+    }
+    Ok(())
+}
+
+/// What commands stand on.
+struct Ground {
+    containment: Containment,
+    guardian: Launched,
+    held: Vec<OwnedFd>,
+    open_files_soft: Option<u64>,
+}
+
+/// Finds the tier and launches the guardian, which holds both locks as long as it lives.
+fn ground(
+    config: &Config,
+    folder: &StateFolder,
+    instance_id: Uuid,
+    socket_lock: std::os::fd::BorrowedFd<'_>,
+) -> Result<Ground, Failed> {
+    let choices = &config.choices;
+    let Established { containment, swept } =
+        procd_sys::containment::establish(&ContainmentOptions {
+            mode: match choices.containment {
+                config::Containment::Auto => Mode::Auto,
+                config::Containment::Cgroup => Mode::Cgroup,
+                config::Containment::Shim => Mode::Shim,
+            },
+            require_atomic: choices.require_atomic,
+            cgroup_root: choices.cgroup_root.clone(),
+            folder_id: folder.folder_id().to_string(),
+            instance: instance_id.to_string(),
+        });
+    tracing::info!(?swept, "what an earlier daemon had left was ended");
+    if !choices.no_new_privileges && containment.tier() == Some(Tier::Shim) {
+        return Err(Box::new(config::ConfigError::Conflict {
+            first: "no_new_privileges",
+            second: "containment",
+            message: "off, it needs tier 1, and this machine gives tier 2",
+        }));
+    }
+    let locks = [folder.lock_fd(), socket_lock];
+    let guardian = step("start the guardian", procd_sys::guardian::launch(&containment, &locks))?;
+    let held = locks.iter().map(|lock| lock.try_clone_to_owned()).collect();
+    let held = step("keep the locks for the next guardian", held)?;
+    Ok(Ground { containment, guardian, held, open_files_soft: raise_open_files() })
+}
+
+/// Raises the daemon's own limit of open files to what it may have; returns what it was, which
+/// commands get.
+fn raise_open_files() -> Option<u64> {
+    let given = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: given.maximum, maximum: given.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it was");
+    }
+    given.current
+}
+
+fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOptions {
+    let choices = &config.choices;
+    RunnerOptions {
+        limits: Arc::new(config.limits.clone()),
+        environment: EnvironmentOptions {
+            inherited: std::env::vars_os().collect(),
+            pass: choices.env_pass.clone(),
+            block: choices.env_block.clone(),
+            allow: choices.env_allow.clone(),
+        },
+        shell: choices.shell.clone(),
+        child: ChildOptions {
+            umask: choices.child_umask,
+            open_files_soft,
+            no_new_privileges: choices.no_new_privileges,
+            nice: (choices.child_nice != 0).then_some(choices.child_nice),
+            oom_score_adj: choices.child_oom_score_adj,
+        },
+    }
+}
+
+fn budgets(config: &Config) -> Budgets {
+    Budgets {
+        memory: procd_store::budget::Budget::new(config.limits.memory_daemon_bytes),
+        spool: procd_store::budget::Budget::new(config.limits.spool_daemon_bytes),
+    }
+}
+
+fn drain_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().min(DRAIN_THREADS_MAX))
+}
+
+/// What a tier guarantees. Source: spec, containment, *Tiers*.
+fn guarantees(tier: Option<Tier>) -> Vec<String> {
+    let sentences: &[&str] = match tier {
+        Some(Tier::Cgroup) => &[
+            "each process has a control group of its own, joined before its first instruction",
+            "the kernel ends the whole tree at once, and its emptiness is proven by the kernel",
+        ],
+        Some(Tier::Shim) => &[
+            "each process has a shim that adopts and ends every descendant, however it detaches",
+            "the tree is proven empty when the shim has no child left",
+        ],
+        None => &[],
+    };
+    sentences.iter().map(|&sentence| sentence.to_owned()).collect()
+}
+
+/// What a person should know. The reasons name places of this machine: they go to the log.
+fn warnings(containment: &Containment) -> Vec<String> {
+    match containment {
+        Containment::Cgroup(_) => Vec::new(),
+        Containment::Shim { reason } => {
+            tracing::info!(reason, "trees are held by shims");
+            vec![
+                "no delegated control groups: trees are held together by shims (tier 2)".to_owned(),
+            ]
+        }
+        Containment::Unavailable { reason } => {
+            tracing::error!(reason, "no containment as required: every start is refused");
+            vec!["no containment as required: every start is refused".to_owned()]
+        }
+    }
+}
+
+/// The boot of this machine; a random one where it cannot be read, so that it fits no other.
+fn boot_id() -> Uuid {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .ok()
+        .and_then(|text| Uuid::try_parse(text.trim()).ok())
+        .unwrap_or_else(Uuid::new_v4)
+}
