@@ -13,9 +13,17 @@ mod api;
 mod drive;
 mod ending;
 mod entry;
+mod feed;
 mod journal;
+mod keys;
+mod leases;
+mod list;
+mod notices;
+mod publish;
+mod queue;
 mod records;
 pub mod refusal;
+mod removal;
 mod retention;
 pub mod runner;
 mod sessions;
@@ -24,6 +32,7 @@ mod snapshot;
 mod spawn;
 mod stop;
 mod storage;
+mod subscriptions;
 mod table;
 mod task;
 #[cfg(test)]
@@ -32,9 +41,12 @@ mod timers;
 pub mod view;
 
 pub use api::{
-    Attached, Attachment, Caller, Command, Gate, ListFilter, ListPage, Opened, SESSION_KEY_BYTES,
-    SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome, StopOutcome,
+    Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
+    SESSION_KEY_BYTES, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome, StopOutcome,
     Supervisor,
 };
+pub use list::{PlaceInList, PlacedView};
+pub use notices::Answer;
 pub use records::cause_word;
+pub use subscriptions::{Notice, Subscribe, Subscribed};
 pub use spawn::{Parts, Spawned, spawn};

@@ -96,6 +96,9 @@ pub struct SessionRecord {
     /// the records they speak of.
     #[serde(default)]
     pub had_subscriber: bool,
+    /// The highest number among events that were dropped with their records.
+    #[serde(default)]
+    pub events_dropped_through: u64,
 }
 
 /// The file: `{"session":{...},"crc":"xxxxxxxx"}`.

@@ -24,11 +24,38 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
     use ErrorCode as C;
     let none = Details::default;
     let (code, details) = match refusal {
-        Refusal::NotFound | Refusal::SessionNotFound => (C::NotFound, none()),
+        Refusal::NotFound | Refusal::NoNotification | Refusal::SessionNotFound => {
+            (C::NotFound, none())
+        }
         Refusal::Invalid { field, .. } => {
             (C::InvalidArguments, Details { field: Some((*field).to_owned()), ..none() })
         }
+        Refusal::Parameter { field, .. } => {
+            (C::InvalidArguments, Details { field: Some(field.clone()), ..none() })
+        }
         Refusal::Quota(quota) => of_quota(quota),
+        Refusal::Disk { max, in_use } => {
+            (C::OutputQuotaExceeded, of_limit("disk_bytes", Scope::Daemon, *max, *in_use))
+        }
+        Refusal::Pinned { scope, max, in_use } => {
+            let limit = format!("pinned_{}_bytes", scope.as_str());
+            (C::OutputQuotaExceeded, of_limit(&limit, *scope, *max, *in_use))
+        }
+        Refusal::Queued { max, in_use } => {
+            let details = of_limit("queued_session_max", Scope::Session, *max, *in_use);
+            (C::TooManyRequests, details)
+        }
+        Refusal::Busy { process_id: handle } => {
+            (C::WorkspaceBusy, Details { process_id: handle.map(process_id), ..none() })
+        }
+        Refusal::KeyCollision => {
+            let field = Some("request_key".to_owned());
+            (C::IdempotencyCollision, Details { field, ..none() })
+        }
+        Refusal::KeyRemoved { process_id: handle } => {
+            (C::NotFound, Details { process_id: Some(process_id(*handle)), ..none() })
+        }
+        Refusal::Withdrawn => (C::Cancelled, none()),
         Refusal::TooMany { what, max, in_use } => {
             (C::TooManyRequests, of_limit(what, Scope::Daemon, *max, *in_use))
         }
@@ -76,9 +103,18 @@ fn sentence(refusal: &Refusal) -> String {
             "the daemon or the session is shutting down".to_owned()
         }
         Refusal::NotFound
+        | Refusal::NoNotification
         | Refusal::SessionNotFound
         | Refusal::Invalid { .. }
+        | Refusal::Parameter { .. }
         | Refusal::Quota(_)
+        | Refusal::Disk { .. }
+        | Refusal::Pinned { .. }
+        | Refusal::Queued { .. }
+        | Refusal::Busy { .. }
+        | Refusal::KeyCollision
+        | Refusal::KeyRemoved { .. }
+        | Refusal::Withdrawn
         | Refusal::TooMany { .. }
         | Refusal::Waiters { .. }
         | Refusal::ShuttingDown { .. }

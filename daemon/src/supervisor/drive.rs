@@ -235,7 +235,7 @@ impl Task {
         match make(&mut entry.record) {
             Ok((event, batch)) => {
                 let submitted = self.journal.submit(Tag::Update(handle), batch);
-                entry.remember(event, &submitted);
+                self.remember(handle, vec![event], &submitted);
             }
             Err(error) => {
                 tracing::error!(handle = %handle.shortened(), error = %error, "event refused");
