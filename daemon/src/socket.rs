@@ -233,18 +233,21 @@ impl Bound {
         Identity::of_path(&self.path) == Some(self.identity) && self.lock.is_in_place()
     }
 
-    /// Makes the socket anew after it, or its folder, was removed. The lock is kept where its
-    /// file is still in place, and taken anew where it is not.
+    /// Makes anew what is missing after the socket, its lock file or its folder was removed.
+    /// What is still in place is kept.
     /// # Errors
     /// `Held` when another daemon has taken the place meanwhile.
-    pub fn remake(self) -> Result<Self, SocketError> {
+    pub fn remake(mut self) -> Result<Self, SocketError> {
         let path = self.path.clone();
         let folder = open_folder(path.parent().unwrap_or_else(|| Path::new("/")))?;
-        if self.lock.is_in_place() {
-            return bind_locked(&path, &folder, self.lock.clone());
+        if !self.lock.is_in_place() {
+            self.lock = lock::take(&path, &folder, Duration::ZERO)?;
         }
-        let lock = lock::take(&path, &folder, Duration::ZERO)?;
-        bind_locked(&path, &folder, lock)
+        // Our own socket would answer the probe like another daemon's.
+        if Identity::of_path(&path) == Some(self.identity) {
+            return Ok(self);
+        }
+        bind_locked(&path, &folder, self.lock.clone())
     }
 }
 

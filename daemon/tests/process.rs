@@ -258,6 +258,7 @@ fn request(line: &str) -> StartRequest {
         label: None,
         origin: None,
         background: false,
+        on_leader_exit: procd_core::OnLeaderExit::KillTree,
     }
 }
 

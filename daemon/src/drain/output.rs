@@ -306,7 +306,8 @@ impl Output {
         if start == total || max == 0 {
             return Ok(Look::Page(RawPage { asked, from: start, bytes: Vec::new() }));
         }
-        if let Some(bytes) = state.window.read(start, max) {
+        // Of a restored output the window is empty and knows no cursor.
+        if let Some(bytes) = state.window.read(start, max).filter(|bytes| !bytes.is_empty()) {
             return Ok(Look::Page(RawPage { asked, from: start, bytes }));
         }
         drop(state);

@@ -20,6 +20,9 @@ use crate::socket::{Bound, peer};
 /// Between two tries when the system has no descriptor for a client.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
+/// Before a removed socket is made again: whoever removes a whole folder is let finish.
+const REMOVING: Duration = Duration::from_millis(200);
+
 /// The accepting task.
 #[derive(Debug)]
 pub(crate) struct Accepting {
@@ -111,7 +114,7 @@ impl Acceptor {
                     tokio::time::sleep(EXHAUSTED).await;
                     Ok(())
                 }
-                Event::SocketFolder(Ok(())) => self.keep_socket(),
+                Event::SocketFolder(Ok(())) => self.keep_socket().await,
                 Event::StateFolder(Ok(())) => self.keep_folder(),
                 Event::SocketFolder(Err(error)) | Event::StateFolder(Err(error)) => {
                     Err(format!("a folder cannot be watched any more: {error}"))
@@ -125,7 +128,11 @@ impl Acceptor {
     }
 
     /// Makes the socket again if it is not in its place any more.
-    fn keep_socket(&mut self) -> Result<(), String> {
+    async fn keep_socket(&mut self) -> Result<(), String> {
+        if self.socket.as_ref().is_some_and(Bound::is_in_place) {
+            return Ok(());
+        }
+        tokio::time::sleep(REMOVING).await;
         let Some(socket) = self.socket.take_if(|socket| !socket.is_in_place()) else {
             return Ok(());
         };

@@ -79,6 +79,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let runtime = step("start the control runtime", runtime)?;
     let budgets = budgets(&config);
     let announcement = announcement.clone();
+    let containment = ground.containment.clone();
     let ended = runtime.block_on(async {
         let options = runner_options(&config, ground.open_files_soft);
         let Ground { containment, guardian, held, .. } = ground;
@@ -102,7 +103,15 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         procd::run(runner, parts).await.map_err(Failed::from)
     });
     runtime.shutdown_timeout(LAST_WORK);
+    remove_groups(&containment);
     ended
+}
+
+/// The control groups of an orderly end are empty; what is not empty is the next start's to end.
+fn remove_groups(containment: &Containment) {
+    if let Some(Err(error)) = containment.payload().map(|payload| payload.remove()) {
+        tracing::warn!(%error, "the control groups of this daemon stay behind");
+    }
 }
 
 fn configuration(arguments: &Arguments, environment: &Environment) -> Result<Config, Failed> {
@@ -165,7 +174,9 @@ fn ground(
             folder_id: folder.folder_id().to_string(),
             instance: instance_id.to_string(),
         });
-    tracing::info!(?swept, "what an earlier daemon had left was ended");
+    if !(swept.removed.is_empty() && swept.left.is_empty()) {
+        tracing::info!(?swept, "what an earlier daemon had left was ended");
+    }
     if !choices.no_new_privileges && containment.tier() == Some(Tier::Shim) {
         return Err(Box::new(config::ConfigError::Conflict {
             first: "no_new_privileges",

@@ -199,6 +199,18 @@ fn a_removed_socket_is_made_again_under_the_same_lock() {
 }
 
 #[test]
+fn a_removed_lock_is_taken_again_and_the_socket_stays() {
+    let folder = Folder::new();
+    let bound = bind(&folder.socket(), Duration::ZERO).unwrap();
+    std::fs::remove_file(lock::path_of(&folder.socket())).unwrap();
+    let waiting = UnixStream::connect(folder.socket()).unwrap();
+    let bound = bound.remake().unwrap();
+    assert!(bound.is_in_place());
+    assert!(bound.listener().unwrap().accept().is_ok());
+    drop(waiting);
+}
+
+#[test]
 fn a_removed_folder_is_made_again_with_its_lock_unless_another_daemon_was_first() {
     let folder = Folder::new();
     let path = folder.0.join("run/procd.sock");
