@@ -197,7 +197,7 @@ impl<'de> Visitor<'de> for UniqueKeys<'_> {
         let mut keys = std::collections::HashSet::new();
         while let Some(Key(key)) = fields.next_key::<Key<'de>>()? {
             if keys.contains(&key) {
-                *self.duplicate = Some(key.into_owned());
+                *self.duplicate = Some(field::shortened(key.into_owned()));
                 return Err(serde::de::Error::custom("duplicate key"));
             }
             keys.insert(key);

@@ -52,9 +52,20 @@ impl FieldError {
         fault: FieldFault,
         why: impl std::fmt::Display,
     ) -> Self {
-        let field = field.into();
+        let field = shortened(field.into());
         let message = format!("`{field}` {why}");
         Self { field, fault, message }
+    }
+}
+
+/// Characters of a field's path that are repeated to its sender: names may be as long as a frame.
+const FIELD_CHARS_MAX: usize = 200;
+
+/// A text cut to [`FIELD_CHARS_MAX`].
+pub(crate) fn shortened(text: String) -> String {
+    match text.char_indices().nth(FIELD_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }
 
@@ -94,20 +105,36 @@ fn explain(path: &str, sentence: &str) -> FieldError {
         return FieldError::of(ended(path, named), FieldFault::Duplicate, "is there twice");
     }
     if sentence.starts_with("unknown field") {
-        let known = sentence.split_once("expected ").map_or("", |(_, known)| known);
-        let why = format!("is unknown; known here: {}", known.replace("one of ", ""));
-        return FieldError::of(
-            if path.is_empty() { named } else { path },
-            FieldFault::Unknown,
-            why,
+        let why = sentence.split_once("expected ").map_or_else(
+            || "is unknown; nothing is to be given here".to_owned(),
+            |(_, known)| format!("is unknown; known here: {}", known.replace("one of ", "")),
         );
+        let field = if path.is_empty() { named } else { path };
+        return FieldError::of(field, FieldFault::Unknown, why);
     }
     let field = if path.is_empty() { WHOLE } else { path };
-    let why = sentence.strip_prefix("invalid ").map_or_else(
-        || sentence.to_owned(),
-        |rest| rest.replacen("type: ", "", 1).replacen("value: ", "", 1),
-    );
-    FieldError::of(field, FieldFault::Mistyped, format_args!("is refused: {why}"))
+    FieldError::of(field, FieldFault::Mistyped, mismatch(sentence))
+}
+
+/// What is there and what was expected, without repeating a long or secret text.
+fn mismatch(sentence: &str) -> String {
+    let found = sentence.strip_prefix("invalid type: ");
+    let found = found.or_else(|| sentence.strip_prefix("invalid value: "));
+    let Some((found, expected)) = found.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return format!("is refused: {sentence}");
+    };
+    let found = if found.starts_with("string ") { "a text" } else { found };
+    let expected = match expected {
+        "u64" | "u32" | "u16" => "an integer from 0 on",
+        "i64" => "an integer",
+        "f64" => "a number",
+        "a string" => "a text",
+        "a sequence" => "a list",
+        "a boolean" => "true or false",
+        rust if rust.starts_with("struct ") => "an object",
+        words => words,
+    };
+    format!("is {found}, not {expected}")
 }
 
 fn joined(path: &str, name: &str) -> String {

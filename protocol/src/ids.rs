@@ -56,7 +56,7 @@ impl<T: Text> serde::de::Visitor<'_> for TextVisitor<T> {
     }
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
         // The text itself is not repeated: it may be a secret or long.
-        text.parse().map_err(|_refused| E::custom(format_args!("expected {}", T::EXPECTED)))
+        text.parse().map_err(|_refused| E::invalid_value(serde::de::Unexpected::Str(""), &self))
     }
 }
 

@@ -129,15 +129,7 @@ mod document {
         (
             "process/input",
             r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,
-            &[
-                ("keys", r#"["enter"]"#),
-                ("flush_ms", "0"),
-                ("yield_time_ms", "0"),
-                ("cursor", "0"),
-                ("limit_bytes", "1"),
-                ("encoding", r#""base64""#),
-                ("fold", "true"),
-            ],
+            &[("keys", r#"["enter"]"#), ("fold", "true")],
         ),
     ];
     /// Refused too, but only beside another one that is refused.

@@ -288,7 +288,7 @@ fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
         ("require_success", json!(true)),
         ("dry_run", json!(true)),
         ("on_leader_exit", json!("keep_tree")),
-        ("env_base64", json!({"A": "AA=="})),
+        ("env_base64", json!({"A": "/w=="})),
     ] {
         let mut params = right.clone();
         params[field] = value;

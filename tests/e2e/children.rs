@@ -30,7 +30,8 @@ both_tiers! {
         let daemon = Setup::new(tier).limit("running_loop_max = 64").limit("running_session_max = 64").start();
         let mut owner = daemon.owner();
         let probe = binaries::probe();
-        for more in [json!({}), json!({"stdin": "pipe"}), json!({"merge_streams": true})] {
+        for mut more in [json!({}), json!({"stdin": "pipe"}), json!({"merge_streams": true})] {
+            procd_tests::owner::merge(&mut more, json!({"memory_bytes": 4096, "spool_bytes": 65536}));
             let params = owner.start_params(&[&probe, "fds"], more);
             let ids: Vec<u64> = (0..40).map(|_| owner.wire.send("process/start", params.clone())).collect();
             for id in ids {
@@ -80,7 +81,9 @@ both_tiers! {
         for name in ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "NODE_OPTIONS", "GIT_DIR", "GIT_CONFIG_COUNT", "RUSTC_WRAPPER"] {
             let params = owner.start_params(&["true"], json!({"env": {name: "x"}}));
             let error = owner.wire.refused("invalid_arguments", "process/start", params);
-            assert!(error["details"]["field"].as_str().unwrap().contains(name), "{error}");
+            let field = error["details"]["field"].as_str().unwrap();
+            assert!(field == "env" || field == format!("env.{name}"), "{error}");
+            assert!(error["message"].as_str().unwrap().contains(name), "{error}");
         }
         assert_eq!(owner.list().len(), 0, "refused starts leave no record");
     }

@@ -45,6 +45,14 @@ pub fn groups(state: &Path) -> Vec<PathBuf> {
     roots.flat_map(|root| below(&root, id)).collect()
 }
 
+/// Removes empty groups that a test's daemon left, so that a failure leaves nothing on the machine.
+pub fn remove_groups(groups: &[PathBuf]) {
+    for group in groups {
+        drop(fs::remove_dir(group.join("payload")));
+        drop(fs::remove_dir(group));
+    }
+}
+
 fn below(folder: &Path, id: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -2,7 +2,8 @@
 //! the variables in.
 //!
 //! `run` and `start` pass on what a command started by the shell itself would see, so that a
-//! build behaves the same. Left out are:
+//! build behaves the same. What the daemon would add by itself and the caller does not have is
+//! removed, `PATH` aside. Left out are:
 //! - names that hijack a program: the daemon refuses them in a request (spec, containment,
 //!   *Environment*). One given by `--env` is sent, and so refused with the daemon's reason;
 //! - what belongs to this program's own service: descriptors and sockets the command does not get;
@@ -53,6 +54,33 @@ const OWN: [&str; 6] = [
     "WATCHDOG_PID",
 ];
 
+/// What the daemon gives to every command by itself (spec, containment, *Environment*), `PATH`
+/// aside: without it hardly anything runs.
+const BASELINE: [&str; 22] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "LC_ALL",
+    "LC_ADDRESS",
+    "LC_COLLATE",
+    "LC_CTYPE",
+    "LC_IDENTIFICATION",
+    "LC_MEASUREMENT",
+    "LC_MESSAGES",
+    "LC_MONETARY",
+    "LC_NAME",
+    "LC_NUMERIC",
+    "LC_PAPER",
+    "LC_TELEPHONE",
+    "LC_TIME",
+];
+
 /// The variables to send, and the names of those left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
@@ -65,6 +93,7 @@ pub(crate) struct Passed {
 /// The caller's variables without those that are left out.
 pub(crate) fn inherited(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Passed {
     let mut passed = Passed::default();
+    passed.variables.extend(BASELINE.map(|name| (name.to_owned(), None)));
     for (name, value) in variables {
         match (name.into_string(), value.into_string()) {
             (Ok(name), Ok(value)) if is_passed(&name) => {
@@ -132,11 +161,25 @@ mod tests {
         (name.into(), value.into())
     }
 
+    /// The variables that are set.
+    fn values(passed: &Passed) -> Vec<String> {
+        let set =
+            |(name, value): (&String, &Option<String>)| Some(format!("{name}={}", value.as_ref()?));
+        passed.variables.iter().filter_map(set).collect()
+    }
+
+    #[test]
+    fn what_the_daemon_would_add_is_removed_unless_the_caller_has_it() {
+        let passed = inherited([pair("TMPDIR", "/t")]);
+        assert_eq!(passed.variables.get("TMPDIR"), Some(&Some("/t".to_owned())));
+        assert_eq!(passed.variables.get("CARGO_HOME"), Some(&None));
+        assert_eq!(passed.variables.get("PATH"), None);
+    }
+
     #[test]
     fn a_command_sees_the_callers_variables() {
         let passed = inherited([pair("PATH", "/bin"), pair("API_TOKEN", "x"), pair("LDFLAGS", "")]);
-        let names: Vec<&str> = passed.variables.keys().map(String::as_str).collect();
-        assert_eq!(names, ["API_TOKEN", "LDFLAGS", "PATH"]);
+        assert_eq!(values(&passed), ["API_TOKEN=x", "LDFLAGS=", "PATH=/bin"]);
         assert!(passed.left_out.is_empty());
     }
 
@@ -144,7 +187,7 @@ mod tests {
     fn hijacking_names_and_what_is_ours_alone_are_left_out_by_name() {
         let names = ["LD_PRELOAD", "GIT_DIR", "GIT_SSH_COMMAND", "BASH_ENV", "NOTIFY_SOCKET"];
         let passed = inherited(names.map(|name| pair(name, "x")));
-        assert!(passed.variables.is_empty());
+        assert!(values(&passed).is_empty());
         assert_eq!(passed.left_out, names);
     }
 
@@ -159,10 +202,8 @@ mod tests {
         let mut passed = inherited([pair("LD_PRELOAD", "x"), pair("A", "1"), pair("B", "2")]);
         let set = ["LD_PRELOAD=y".to_owned(), "C".to_owned(), "A=3=4".to_owned()];
         apply(&mut passed, &set, &["B".to_owned()], |_| Some("own".into())).unwrap();
-        let expected =
-            [("A", Some("3=4")), ("B", None), ("C", Some("own")), ("LD_PRELOAD", Some("y"))]
-                .map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
-        assert_eq!(passed.variables, BTreeMap::from(expected));
+        assert_eq!(values(&passed), ["A=3=4", "C=own", "LD_PRELOAD=y"]);
+        assert_eq!(passed.variables.get("B"), Some(&None));
         assert!(passed.left_out.is_empty());
     }
 

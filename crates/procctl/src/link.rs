@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use crate::arguments::Role;
 use crate::exit::CtlError;
 use crate::handle::{HANDLE_CHARS, Match, is_handle, resolve};
-use crate::own_session::IdentityStore;
+use crate::own_session::{Identity, IdentityStore};
 
 /// Records of one page of a list.
 const LIST_PAGE_MAX: u64 = 1000;
@@ -189,8 +189,9 @@ impl Links {
     /// As [`Self::connect`].
     pub(crate) async fn owner(&self, start: StartDaemon) -> Result<Option<Link>, CtlError> {
         let attach = async || {
+            let client = self.connect(start).await?;
             let Some(identity) = self.identity.read()? else { return Ok(None) };
-            Ok(self.attach(start, &identity.credentials()).await?.map(Link::Owner))
+            Ok(attach(client, &identity.credentials()).await?.map(Link::Owner))
         };
         self.owner.get_or_try_init(attach).await.cloned()
     }
@@ -200,68 +201,62 @@ impl Links {
     /// # Errors
     /// As the daemon says, and for `--operator`.
     pub(crate) async fn start(&self, params: StartParams) -> Result<Process, CtlError> {
-        Ok(self.make_session().await?.start_of(params).start().await?)
-    }
-
-    async fn make_session(&self) -> Result<Session, CtlError> {
         if self.role == Role::Operator {
             let what = "an operator starts nothing";
             return Err(CtlError::usage(what, "leave out --operator"));
         }
-        let start = StartDaemon::Always;
+        let (session, identity) = self.make_session().await?;
+        match session.start_of(params.clone()).start().await {
+            Err(error)
+                if error.is(ErrorCode::SupervisorShuttingDown) && is_closed(&session).await? =>
+            {
+                self.identity.replace(&identity)?;
+                let (session, _) = self.make_session().await?;
+                Ok(session.start_of(params).start().await?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    async fn make_session(&self) -> Result<(Session, Identity), CtlError> {
         // The daemon first: the folder that the key goes to is its own.
-        drop(self.connect(start).await?);
+        let mut client = self.connect(StartDaemon::Always).await?;
         let mut identity = self.identity.read_or_make()?;
         for _ in 0..SESSION_TRIES_MAX {
             let credentials = identity.credentials();
-            if let Some(session) = self.attach(start, &credentials).await? {
-                if is_open(&session).await? {
-                    return Ok(session);
-                }
-            } else if let Some(session) = self.open(start, &credentials).await? {
-                return Ok(session);
-            } else if let Some(session) = self.attach(start, &credentials).await? {
-                // Somebody else opened it in between.
-                return Ok(session);
+            if let Some(session) = attach(client, &credentials).await? {
+                return Ok((session, identity));
             }
-            // Closed, or under another key: it is of no use any more.
+            if let Some(session) = self.open(&credentials).await? {
+                return Ok((session, identity));
+            }
+            // Somebody else opened it in between, or the daemon has it under another key.
+            if let Some(session) = attach(self.again().await?, &credentials).await? {
+                return Ok((session, identity));
+            }
             identity = self.identity.replace(&identity)?;
+            client = self.again().await?;
         }
         Err(CtlError::Answer("no session could be made".to_owned()))
     }
 
-    /// Attaches to the own session; none when the daemon does not know it under this key.
-    async fn attach(
-        &self,
-        start: StartDaemon,
-        credentials: &Credentials,
-    ) -> Result<Option<Session>, CtlError> {
-        let client = self.connect(start).await?;
-        match Session::attach(client, credentials.clone()).await {
-            Ok(session) => Ok(Some(session)),
-            Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    async fn again(&self) -> Result<Client, CtlError> {
+        self.connect(StartDaemon::Always).await
     }
 
     /// Opens the own session; none when its id is in use. One loop holds all of its processes, so
     /// the loop's limit is the session's, as far as the daemon takes one above its default.
-    async fn open(
-        &self,
-        start: StartDaemon,
-        credentials: &Credentials,
-    ) -> Result<Option<Session>, CtlError> {
-        let client = self.connect(start).await?;
+    async fn open(&self, credentials: &Credentials) -> Result<Option<Session>, CtlError> {
+        let client = self.again().await?;
         let session_max = client.hello().limits.get("running_session_max").copied();
-        let quotas = session_max
+        let wish = session_max
             .map(|max| SessionQuotas { running_loop_max: Some(max), ..SessionQuotas::default() });
-        match Session::open_with(client, open_params(credentials, quotas)).await {
+        match Session::open_with(client, open_params(credentials, wish)).await {
             Ok(session) => return Ok(Some(session)),
             Err(error) if error.is(ErrorCode::InvalidArguments) => {}
             Err(error) => return Err(error.into()),
         }
-        let client = self.connect(start).await?;
-        match Session::open_with(client, open_params(credentials, None)).await {
+        match Session::open_with(self.again().await?, open_params(credentials, None)).await {
             Ok(session) => Ok(Some(session)),
             Err(error) if error.is(ErrorCode::InvalidArguments) => Ok(None),
             Err(error) => Err(error.into()),
@@ -288,10 +283,19 @@ impl Links {
     }
 }
 
-async fn is_open(session: &Session) -> Result<bool, CtlError> {
+/// Attaches to a session; none when the daemon does not know it under this key.
+async fn attach(client: Client, credentials: &Credentials) -> Result<Option<Session>, CtlError> {
+    match Session::attach(client, credentials.clone()).await {
+        Ok(session) => Ok(Some(session)),
+        Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the session takes no starts any more. A daemon that ends itself closes none.
+async fn is_closed(session: &Session) -> Result<bool, CtlError> {
     let own = session.status().await?.session;
-    // A daemon that does not tell refuses the start itself, should the session be closed.
-    Ok(own.is_none_or(|own| own.state == Open::Known(SessionState::Open)))
+    Ok(own.is_some_and(|own| own.state != Open::Known(SessionState::Open)))
 }
 
 fn open_params(credentials: &Credentials, quotas: Option<SessionQuotas>) -> SessionOpenParams {

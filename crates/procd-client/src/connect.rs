@@ -22,6 +22,7 @@ pub struct Connect {
     version: String,
     socket: Option<PathBuf>,
     starts_private: bool,
+    daemon: Option<PathBuf>,
 }
 
 impl Default for Connect {
@@ -31,6 +32,7 @@ impl Default for Connect {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             socket: None,
             starts_private: false,
+            daemon: None,
         }
     }
 }
@@ -64,6 +66,14 @@ impl Connect {
         self
     }
 
+    /// Which executable a private daemon is, in place of `$PROCD_DAEMON`, the one beside this
+    /// program, and the one on PATH.
+    #[must_use]
+    pub fn daemon(mut self, program: impl Into<PathBuf>) -> Self {
+        self.daemon = Some(program.into());
+        self
+    }
+
     /// Connects and says hello.
     /// # Errors
     /// [`ClientError::NoDaemon`] when nobody listens, [`ClientError::Launch`] when a private
@@ -77,7 +87,7 @@ impl Connect {
             answer => return answer,
         }
         // Of several that start at once one daemon wins: whoever lost finds the winner's socket.
-        let launched = launch::private_daemon(&path).await;
+        let launched = launch::private_daemon(self.daemon.as_deref(), &path).await;
         match (self.attempt(&path).await, launched) {
             (Err(ClientError::NoDaemon { .. }), Err(refused)) => Err(refused),
             (answer, _) => answer,

@@ -13,7 +13,7 @@ use procd_protocol::{RequestId, Word, codec};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::error::ClientError;
 
@@ -39,6 +39,7 @@ pub(crate) struct Connection {
     outgoing: mpsc::Sender<BytesMut>,
     waiting: Arc<Mutex<Waiting>>,
     room: Arc<Semaphore>,
+    has_ended: watch::Receiver<bool>,
     last_id: AtomicI64,
     reader: tokio::task::AbortHandle,
 }
@@ -55,8 +56,6 @@ impl Drop for Connection {
 struct Waiting {
     calls: HashMap<RequestId, Call>,
     ended: Option<ClientError>,
-    /// Dropped at the end: who waits for the end itself.
-    watchers: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -74,11 +73,13 @@ impl Connection {
         let (read, write) = tokio::io::split(stream);
         let (outgoing, queue) = mpsc::channel(WRITE_QUEUE_FRAMES);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
-        let reader = tokio::spawn(read_all(read, Arc::clone(&waiting))).abort_handle();
-        tokio::spawn(write_all(write, queue, Arc::clone(&waiting)));
+        let (end, has_ended) = watch::channel(false);
+        let end = End { waiting: Arc::clone(&waiting), has_ended: Arc::new(end) };
+        let reader = tokio::spawn(read_all(read, end.clone())).abort_handle();
+        tokio::spawn(write_all(write, queue, end));
         let in_flight = usize::try_from(REQUESTS_IN_FLIGHT_MAX).unwrap_or(1);
         let room = Arc::new(Semaphore::new(in_flight));
-        Self { outgoing, waiting, room, last_id: AtomicI64::new(0), reader }
+        Self { outgoing, waiting, room, has_ended, last_id: AtomicI64::new(0), reader }
     }
 
     /// Whether it cannot be used any more.
@@ -88,17 +89,8 @@ impl Connection {
 
     /// Waits until it cannot be used any more.
     pub(crate) async fn closed(&self) {
-        let end = {
-            let mut waiting = lock(&self.waiting);
-            if waiting.ended.is_some() {
-                return;
-            }
-            let (watcher, end) = oneshot::channel();
-            waiting.watchers.push(watcher);
-            end
-        };
-        // Nothing is ever sent: the sender is dropped with the connection.
-        end.await.ok();
+        // The sender goes with the tasks of the connection: that is the end, too.
+        self.has_ended.clone().wait_for(|has_ended| *has_ended).await.ok();
     }
 
     /// Sends a request and waits for its answer. Beyond the requests that a connection may have
@@ -121,9 +113,12 @@ impl Connection {
     ) -> Answer {
         let id = self.next_id();
         let frame = framed(&RequestOut { id, method, params, trace: None })?;
-        let gone = |_closed| self.ended();
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_closed| self.ended())?;
-        let place = self.outgoing.reserve().await.map_err(gone)?;
+        let Ok(place) = self.outgoing.reserve().await else {
+            // Nothing can be written any more; the reader still finds out why.
+            self.closed().await;
+            return Err(self.ended());
+        };
         let (answer, answered) = oneshot::channel();
         {
             let mut waiting = lock(&self.waiting);
@@ -197,7 +192,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 }
 
 /// Hands every answer to its call, until the stream ends.
-async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, waiting: Arc<Mutex<Waiting>>) {
+async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, end: End) {
     let mut buffer = BytesMut::new();
     let mut refusal = None;
     let reason = loop {
@@ -208,7 +203,7 @@ async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, waiting: Arc<Mutex<Wait
         };
         match envelope::parse_received(&frame) {
             Ok(Received::Reply { id: Some(id), outcome }) => {
-                let call = lock(&waiting).calls.remove(&id);
+                let call = lock(&end.waiting).calls.remove(&id);
                 let answer = outcome.map_err(ClientError::Refused);
                 // Nobody waits any more for what was dropped meanwhile.
                 call.map(|call| call.answer.send(answer).is_ok());
@@ -222,7 +217,7 @@ async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, waiting: Arc<Mutex<Wait
             Err(error) => break ClientError::nonsense(&error),
         }
     };
-    end(&waiting, refusal.unwrap_or(reason));
+    end.tell(refusal.unwrap_or(reason));
 }
 
 /// The next frame of the stream; `None` at its end.
@@ -247,33 +242,42 @@ async fn next_frame<S: AsyncRead>(
 async fn write_all<S: AsyncWrite>(
     mut stream: WriteHalf<S>,
     mut queue: mpsc::Receiver<BytesMut>,
-    waiting: Arc<Mutex<Waiting>>,
+    end: End,
 ) {
     while let Some(frame) = queue.recv().await {
-        if let Err(error) = stream.write_all(&frame).await {
-            // The reader may still find the daemon's last words: it ends the calls.
-            queue.close();
-            if error.kind() != io::ErrorKind::BrokenPipe {
-                end(&waiting, ClientError::disconnected(error.to_string()));
-            }
-            return;
+        let Err(error) = stream.write_all(&frame).await else { continue };
+        queue.close();
+        // A daemon that has hung up may have said why: the reader ends the calls then.
+        let kind = error.kind();
+        if !matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) {
+            end.tell(ClientError::disconnected(error.to_string()));
         }
+        return;
     }
     // The daemon sees the end of our requests.
     stream.shutdown().await.ok();
 }
 
-/// Nothing comes any more: every call learns why.
-fn end(waiting: &Mutex<Waiting>, reason: ClientError) {
-    let calls = {
-        let mut waiting = lock(waiting);
-        let reason = waiting.ended.get_or_insert(reason).clone();
-        waiting.watchers.clear();
-        waiting.calls.drain().map(|(_, call)| (call, reason.clone())).collect::<Vec<_>>()
-    };
-    for (call, reason) in calls {
-        // A call that was dropped meanwhile needs no reason.
-        call.answer.send(Err(reason)).ok();
+/// The end of a connection, for the tasks that see it.
+#[derive(Debug, Clone)]
+struct End {
+    waiting: Arc<Mutex<Waiting>>,
+    has_ended: Arc<watch::Sender<bool>>,
+}
+
+impl End {
+    /// Nothing comes any more: every call learns why. The first reason stays.
+    fn tell(&self, reason: ClientError) {
+        let (calls, reason) = {
+            let mut waiting = lock(&self.waiting);
+            let reason = waiting.ended.get_or_insert(reason).clone();
+            (std::mem::take(&mut waiting.calls), reason)
+        };
+        for call in calls.into_values() {
+            // A call that was dropped meanwhile needs no reason.
+            call.answer.send(Err(reason.clone())).ok();
+        }
+        self.has_ended.send_replace(true);
     }
 }
 

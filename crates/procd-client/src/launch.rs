@@ -26,8 +26,11 @@ const READY: &str = "ready";
 const ERROR: &str = "error: ";
 
 /// Starts a private daemon that serves `socket` and waits until it is ready.
-pub(crate) async fn private_daemon(socket: &Path) -> Result<(), ClientError> {
-    let program = find()?;
+pub(crate) async fn private_daemon(
+    program: Option<&Path>,
+    socket: &Path,
+) -> Result<(), ClientError> {
+    let program = program.map_or_else(find, |named| Ok(named.to_owned()))?;
     let line = launched(&program, socket)
         .await
         .map_err(|error| refused(format!("`{}`: {error}", program.display())))?;
@@ -129,5 +132,15 @@ mod tests {
         assert_eq!(within(launched(&dies, socket)).await.unwrap(), "");
         let missing = within(launched(&folder.0.join("missing"), socket)).await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+
+        let socket = folder.0.join("s");
+        let connect = crate::Connect::new().socket(&socket).private_daemon(true);
+        let refused = within(connect.clone().daemon(&refuses).connect()).await.unwrap_err();
+        let says = format!("a private daemon: --private --ready-fd {}", socket.display());
+        assert!(refused.to_string().ends_with(&says), "{refused}");
+        let dies = within(connect.daemon(&dies).connect()).await.unwrap_err();
+        assert!(dies.to_string().contains("before it was ready"), "{dies}");
+        let none = within(crate::Connect::new().socket(&socket).connect()).await.unwrap_err();
+        assert!(matches!(none, ClientError::NoDaemon { .. }), "{none}");
     }
 }

@@ -130,7 +130,9 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, StoreError> {
 /// The bytes of a regular file of at most `max` bytes; a longer one is `Corrupt`.
 pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, StoreError> {
     let file = open_regular(path)?;
-    let mut bytes = Vec::new();
+    let len = file.metadata().map_or(0, |stat| stat.len()).min(max);
+    // One byte more, so that the end is seen without another read.
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0).saturating_add(1));
     file.take(max.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| StoreError::io("read", path, source))?;

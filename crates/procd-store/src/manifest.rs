@@ -163,6 +163,7 @@ fn decode(line: &[u8]) -> Result<ManifestFile, String> {
 /// Whether the events are those of the record, with numbers that go up.
 fn check_events(manifest: &ManifestFile) -> Result<(), String> {
     let record = &manifest.record;
+    let process_id = record.process_id.to_string();
     let mut last = 0;
     for NumberedEvent { seq, event } in &manifest.events {
         if *seq <= last {
@@ -171,7 +172,7 @@ fn check_events(manifest: &ManifestFile) -> Result<(), String> {
         last = *seq;
         if event.session_id() != record.session_id
             || event.loop_id() != record.loop_id
-            || event.process_id() != record.process_id.to_string()
+            || event.process_id() != process_id
         {
             return Err(format!("event {seq} is of another process"));
         }

@@ -133,7 +133,8 @@ fn session_file(folder: &StateFolder, session: SessionId) -> PathBuf {
 /// Makes a session's folders and writes its record, durable on return.
 /// # Errors
 /// [`StoreError::Unsafe`] when the folder lies inside a workspace that the session declares, is
-/// a link, is not ours or is open to others; [`StoreError::Io`].
+/// a link, is not ours or is open to others; [`StoreError::Newer`] for a record of a newer build,
+/// which stays; [`StoreError::Io`].
 pub fn write(folder: &StateFolder, record: &SessionRecord) -> Result<(), StoreError> {
     let path = folder.session_path(record.session_id);
     check_outside(folder.path(), &record.workspaces)?;
@@ -141,6 +142,10 @@ pub fn write(folder: &StateFolder, record: &SessionRecord) -> Result<(), StoreEr
     check_folder(&path)?;
     for place in ["manifests", "spools"] {
         file::make_folder(&path.join(place))?;
+    }
+    // What a newer build wrote is not overwritten.
+    if !is_new && let Err(error @ StoreError::Newer { .. }) = read(folder, record.session_id) {
+        return Err(error);
     }
     let body = closed::encode("session record", &FileOut { session: record })?;
     file::replace(&session_file(folder, record.session_id), &body)?;

@@ -57,11 +57,11 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
 }
 
 pub(crate) fn session_id(number: u8) -> SessionId {
-    SessionId::new(Uuid::from_u128(0x5e55 << 64 | u128::from(number) + 1)).unwrap()
+    SessionId::new(Uuid::from_u128((0x5e55 << 64) + u128::from(number) + 1)).unwrap()
 }
 
 pub(crate) fn loop_id(number: u8) -> LoopId {
-    LoopId::new(Uuid::from_u128(0x100b << 64 | u128::from(number) + 1)).unwrap()
+    LoopId::new(Uuid::from_u128((0x100b << 64) + u128::from(number) + 1)).unwrap()
 }
 
 pub(crate) fn handle(number: u32) -> Handle {
@@ -89,7 +89,7 @@ pub(crate) fn session(number: u8) -> SessionRecord {
 }
 
 fn id(process: u32, which: u32) -> Uuid {
-    Uuid::from_u128(0x1d << 96 | u128::from(process) << 32 | u128::from(which))
+    Uuid::from_u128((0x1d << 96) | (u128::from(process) << 32) | u128::from(which))
 }
 
 /// A record in state `starting`.

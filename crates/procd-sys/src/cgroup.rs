@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 pub use leaf::Leaf;
+pub(crate) use leaf::rest;
 pub use payload::{Payload, Swept, sweep};
 
 /// How deep groups made by a command inside its own leaf are removed.

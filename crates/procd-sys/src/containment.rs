@@ -18,6 +18,9 @@ use crate::{child, procfs};
 /// How long a probe waits for its child.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
+/// Between two looks at whether the guardian has ended.
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
+
 /// `containment` of the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -80,6 +83,25 @@ impl Containment {
             Self::Shim { .. } => Some(Tier::Shim),
             Self::Unavailable { .. } => None,
         }
+    }
+
+    /// The end of an orderly shutdown, when the link to the guardian is closed: waits for the
+    /// guardian's end, then removes the payload group. `false` = something still lives.
+    #[must_use]
+    pub fn finish(&self, within: Duration) -> bool {
+        let mut waited = Duration::ZERO;
+        loop {
+            crate::guardian::reap_adopted();
+            if !wait::has_children() {
+                break;
+            }
+            if waited >= within {
+                return false;
+            }
+            crate::cgroup::rest(FINISH_PAUSE);
+            waited += FINISH_PAUSE;
+        }
+        self.payload().is_none_or(|payload| payload.remove().is_ok())
     }
 
     /// The payload group of tier 1.

@@ -68,7 +68,7 @@ impl Guardian {
         raw::block_only_sigchld()?;
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::net::sockopt::socket_type(&control)?;
-        replace_stdin()?;
+        let_go_of_streams()?;
         rustix::thread::set_name(c"procd-guardian")?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         // Own POSIX session; fails only for who leads a group already, and then it is its own.
@@ -238,13 +238,16 @@ struct Ready {
     children: bool,
 }
 
-/// Descriptor 0 becomes /dev/null: children's streams are placed by number.
-fn replace_stdin() -> std::io::Result<()> {
+/// Descriptors 0-2 become /dev/null: who reads the daemon's output must not wait for the guardian
+/// too, and children's streams are placed by number.
+fn let_go_of_streams() -> std::io::Result<()> {
     let null = rustix::fs::open(
         "/dev/null",
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )?;
     rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
     Ok(())
 }

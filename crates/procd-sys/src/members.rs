@@ -12,7 +12,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::{procfs, raw};
 
 /// Rounds of a polite signal: members born meanwhile are met in the next one.
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: usize = 8;
+/// So many rounds in a row that find nobody new end it. One is not enough: a walk that has read
+/// the subreaper's children, when a dying parent hands it one more, sees that child nowhere.
+const QUIET_ROUNDS: usize = 2;
 
 /// Processes that the kernel did not let us signal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,9 +86,11 @@ pub(crate) fn signal_each(
     list: impl Fn() -> Vec<Pid>,
 ) {
     let mut met = HashSet::new();
+    let mut quiet = 0;
     for _ in 0..ROUNDS_MAX {
         let new: Vec<Pid> = list().into_iter().filter(|&pid| met.insert(pid)).collect();
-        if new.is_empty() {
+        quiet = if new.is_empty() { quiet + 1 } else { 0 };
+        if quiet == QUIET_ROUNDS {
             return;
         }
         for pid in new {
@@ -108,6 +113,12 @@ pub(crate) fn count_descendants(root: Pid, leader: Pid) -> u32 {
         .filter(|&pid| pid != leader)
         .filter(|&pid| procfs::stat(pid).is_some_and(|stat| !stat.zombie));
     u32::try_from(live.count()).unwrap_or(u32::MAX)
+}
+
+/// Whether there is a process of this number that has not ended.
+#[must_use]
+pub fn is_alive(pid: i32) -> bool {
+    Pid::from_raw(pid).and_then(procfs::stat).is_some_and(|stat| !stat.zombie)
 }
 
 /// The live descendants of the process `root`, which is the caller's own to name.

@@ -255,6 +255,16 @@ pub fn open_files_limit() -> io::Result<(u64, u64)> {
     Ok((limit.rlim_cur, limit.rlim_max))
 }
 
+/// Raises the soft limit of open files of this process to the hard one, and returns what it was:
+/// what commands shall have.
+/// # Errors
+/// Never on Linux.
+pub fn raise_open_files_limit() -> io::Result<u64> {
+    let (soft, hard) = open_files_limit()?;
+    set_open_files_soft(hard)?;
+    Ok(soft)
+}
+
 /// Sets the niceness of this process. Async-signal-safe.
 pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: plain numbers; 0 is the caller itself.

@@ -14,6 +14,7 @@ use std::ffi::{CString, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use procd_core::{LeaderEnd, Tier};
 use procd_sys::cgroup::Leaf;
@@ -91,6 +92,7 @@ fn run_all() {
             ("a child has descriptors 0-2 and clean signals", a_child_is_clean),
             ("a stop reaches the leader alive and only once it is dead not", reached),
             ("a tree that detaches is killed to the last", a_detached_tree_is_killed),
+            ("no kind of escape survives a kill", no_escape_survives),
             ("leftovers are seen after the leader's end", leftovers_are_seen),
         ];
         for (name, test) in tests {
@@ -101,9 +103,11 @@ fn run_all() {
         }
         println!("{mode:?}: the end of the daemon ends everything");
         the_end_of_the_daemon_ends_everything(Daemon::start(&established.containment));
-        if let Some(payload) = established.containment.payload() {
-            payload.remove().unwrap();
+        if mode == Mode::Cgroup {
+            println!("{mode:?}: the next start sweeps what both left behind");
+            the_next_start_sweeps(&established.containment, &options);
         }
+        assert!(established.containment.finish(Duration::from_secs(5)));
     }
     println!("Shim: a killed shim is reported and its orphans die");
     a_killed_shim_is_reported();
@@ -212,7 +216,7 @@ impl Daemon {
 
     fn kill(&self, running: &Running) {
         match (&running.leaf, &running.shim) {
-            (Some(leaf), _) => assert!(leaf.kill(std::time::Duration::from_secs(5)).unwrap()),
+            (Some(leaf), _) => assert!(leaf.kill(Duration::from_secs(5)).unwrap()),
             (None, Some(shim)) => {
                 channel::send(shim, &Request::Kill { tag: 0 }.encode(), &[]).unwrap();
             }
@@ -223,7 +227,7 @@ impl Daemon {
     /// The proof of emptiness.
     fn prove_empty(&mut self, running: &mut Running) {
         if let Some(leaf) = &running.leaf {
-            assert!(leaf.wait_empty(std::time::Duration::from_secs(5)));
+            assert!(leaf.wait_empty(Duration::from_secs(5)));
             self.send(Request::Reap { key: running.key });
             assert_eq!(self.news(running), Report::Reaped { key: running.key });
             running.leaf.as_ref().unwrap().remove().unwrap();
@@ -396,7 +400,7 @@ fn reached(daemon: &mut Daemon) {
             Report::Reached { tag: 2, alive: false, .. } => {}
             other => panic!("{other:?}"),
         }
-        assert!(running.leaf.as_ref().unwrap().wait_empty(std::time::Duration::from_secs(5)));
+        assert!(running.leaf.as_ref().unwrap().wait_empty(Duration::from_secs(5)));
     }
     daemon.prove_empty(&mut running);
 }
@@ -417,6 +421,44 @@ fn a_detached_tree_is_killed(daemon: &mut Daemon) {
     assert_eq!(others().len(), before, "{:?}", others());
 }
 
+/// What tries to outlive its kill. Each says `u` when it is under way.
+const ESCAPES: &[(&str, &str)] = &[
+    ("background", "sleep 1000 & echo up; wait"),
+    ("nohup", "nohup sleep 1000 >/dev/null 2>&1 & echo up; wait"),
+    ("setsid", "setsid sleep 1000 & echo up; wait"),
+    (
+        "double fork, closed streams",
+        "(setsid sh -c 'cd /tmp; exec sleep 1000' <&- >&- 2>&- &) ; echo up; sleep 1000",
+    ),
+    ("exec of another program", "echo up; exec sleep 1000"),
+    ("chain of shells", "sh -c \"sh -c 'sh -c \\\"echo up; sleep 1000; :\\\"; :'; :\"; :"),
+    ("bomb", "i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; echo up; wait"),
+    ("comet", "f() { f & }; f; echo up; sleep 1000"),
+    ("four comets", "f() { f & }; f; f; f; f; echo up; exec sleep 1000"),
+    ("stopped", "sh -c 'kill -STOP $$' & echo up; kill -STOP $$; sleep 1000"),
+    ("killer of its parent", "(sleep 0.01; kill -9 $PPID; sleep 1000) & echo up; sleep 1000"),
+    ("killer of its group", "setsid sleep 1000 & echo up; trap '' TERM; kill 0; sleep 1000"),
+    (
+        "ignores everything",
+        "trap '' HUP INT QUIT TERM; (sleep 1000; sleep 1000) & echo up; while :; do sleep 1; done",
+    ),
+];
+
+fn no_escape_survives(daemon: &mut Daemon) {
+    let before = others().len();
+    for (name, line) in ESCAPES {
+        for _ in 0..5 {
+            let mut running = daemon.run(line);
+            let mut byte = [0];
+            rustix::io::read(&running.stdout, &mut byte).unwrap();
+            daemon.kill(&running);
+            daemon.end_of(&mut running);
+            daemon.prove_empty(&mut running);
+            assert_eq!(others().len(), before, "{name}: {:?}", others());
+        }
+    }
+}
+
 fn leftovers_are_seen(daemon: &mut Daemon) {
     let mut running = daemon.run("sleep 1000 & setsid sleep 1000 & exit 3");
     let (end, leftovers) = daemon.end_of(&mut running);
@@ -431,8 +473,11 @@ fn leftovers_are_seen(daemon: &mut Daemon) {
 
 fn the_end_of_the_daemon_ends_everything(mut daemon: Daemon) {
     let mut running = Vec::new();
-    for _ in 0..5 {
-        let one = daemon.run(&format!("{DETACHED} sleep 1000"));
+    let bomb = ESCAPES.iter().find(|(name, _)| *name == "bomb").unwrap().1;
+    let comets = ESCAPES.iter().find(|(name, _)| *name == "four comets").unwrap().1;
+    let detached = format!("{DETACHED} sleep 1000");
+    for line in [bomb, comets, &detached, &detached, &detached] {
+        let one = daemon.run(line);
         let mut byte = [0];
         rustix::io::read(&one.stdout, &mut byte).unwrap();
         running.push(one);
@@ -441,6 +486,32 @@ fn the_end_of_the_daemon_ends_everything(mut daemon: Daemon) {
     let outputs: Vec<OwnedFd> = running.into_iter().map(|one| one.stdout).collect();
     daemon.end();
     drop(outputs);
+}
+
+/// Daemon and guardian die at once: the leaders go with the guardian, the rest stays for a sweep
+/// that must touch nothing of another state folder.
+fn the_next_start_sweeps(containment: &Containment, options: &ContainmentOptions) {
+    let mut daemon = Daemon::start(containment);
+    let running = daemon.run(&format!("{DETACHED} sleep 1000"));
+    let mut byte = [0];
+    rustix::io::read(&running.stdout, &mut byte).unwrap();
+    let guardian = rustix::process::Pid::from_raw(daemon.guardian.pid).unwrap();
+    rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
+    rustix::process::waitpid(Some(guardian), rustix::process::WaitOptions::empty()).unwrap();
+    assert!(!others().is_empty());
+    let mut next = options.clone();
+    next.folder_id = "another".to_owned();
+    let stranger = establish(&next);
+    assert_eq!(stranger.swept.removed, [] as [String; 0]);
+    assert!(stranger.containment.payload().unwrap().remove().is_ok());
+    assert!(!others().is_empty());
+    next.folder_id.clone_from(&options.folder_id);
+    next.instance = "next".to_owned();
+    let own = establish(&next);
+    assert_eq!(own.swept.removed.len(), 1, "{:?}", own.swept);
+    assert_eq!(others(), [] as [String; 0]);
+    guardian::reap_adopted();
+    assert!(own.containment.payload().unwrap().remove().is_ok());
 }
 
 fn a_killed_shim_is_reported() {

@@ -61,11 +61,14 @@ impl Heat {
     /// The pipe is empty. Returns until when to leave it alone.
     pub(super) fn note_empty(&mut self, now: Instant) -> Option<Instant> {
         let burst = std::mem::take(&mut self.burst_bytes);
+        if burst == 0 {
+            return None;
+        }
         if self.chatty {
-            self.chatty = burst >= GATHERED_BYTES_MIN && burst < self.pipe_bytes / 2;
+            self.chatty = burst >= GATHERED_BYTES_MIN && burst < self.pipe_bytes / 4 * 3;
         } else if burst >= SMALL_BURST_BYTES {
             self.small_bursts = 0;
-        } else if burst > 0 {
+        } else {
             self.note_small_burst(now);
         }
         self.chatty.then(|| now + REST)
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(rests.iter().flatten().count(), 1);
         let now = start + Duration::from_millis(1);
         assert_eq!(burst(&mut fast, 60_000, now), Some(now + REST));
-        assert_eq!(burst(&mut fast, 600_000, now), None, "a writer must not be throttled");
+        assert_eq!(burst(&mut fast, 900_000, now), None, "a writer must not be throttled");
     }
 
     #[test]

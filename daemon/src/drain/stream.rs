@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use procd_store::spool::Source;
 use rustix::io::{Errno, ioctl_fionread};
@@ -25,13 +25,31 @@ pub(super) enum ReadOutcome {
 /// A stream that is being drained.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// A pipe, or the master of a PTY: both are read in the same way.
-    end: pipe::Receiver,
+    end: End,
     source: Source,
     heat: Heat,
-    /// Not before this instant, while bytes are being gathered.
-    rest_until: Option<Instant>,
-    ended: bool,
+}
+
+/// The read end: a pipe, or the master of a PTY, which is read in the same way.
+#[derive(Debug)]
+enum End {
+    /// Epoll says when there is something to read.
+    Watched(pipe::Receiver),
+    /// A chatty stream, read when its rest is over. Out of epoll, which would wake a thread for
+    /// every single write to it.
+    Resting(OwnedFd, Option<Instant>),
+    /// No writer is left. Still open: a terminal's master is held until the tree is empty.
+    Ended(Option<pipe::Receiver>),
+}
+
+impl End {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Watched(end) | Self::Ended(Some(end)) => Some(end.as_fd()),
+            Self::Resting(fd, _) => Some(fd.as_fd()),
+            Self::Ended(None) => None,
+        }
+    }
 }
 
 impl Stream {
@@ -40,80 +58,125 @@ impl Stream {
     /// When the system refuses to watch it.
     pub(super) fn new(end: OwnedFd, source: Source) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&end, true)?;
-        let end = pipe::Receiver::from_owned_fd_unchecked(end)?;
-        Ok(Self { end, source, heat: Heat::default(), rest_until: None, ended: false })
+        let end = End::Watched(pipe::Receiver::from_owned_fd_unchecked(end)?);
+        Ok(Self { end, source, heat: Heat::default() })
     }
 
     pub(super) const fn source(&self) -> Source {
         self.source
     }
 
-    /// Waits until a read makes sense. Never after the end: a terminal's master stays open until
-    /// the tree is empty and must not be spun on. Cancel safe.
+    /// Waits until a read makes sense. Never after the end, which must not be spun on. Cancel
+    /// safe.
     pub(super) async fn readable(&mut self) {
-        if self.ended {
-            pending::<()>().await;
+        match &mut self.end {
+            // What went wrong comes back from the read itself.
+            End::Watched(end) => drop(end.readable().await),
+            End::Resting(_, until) => {
+                if let Some(instant) = *until {
+                    sleep_until(instant).await;
+                    *until = None;
+                }
+            }
+            End::Ended(_) => pending().await,
         }
-        if let Some(instant) = self.rest_until {
-            sleep_until(instant).await;
-            self.rest_until = None;
-        }
-        // What went wrong comes back from the read itself.
-        drop(self.end.readable().await);
     }
 
     /// One read, at once.
     pub(super) fn read(&mut self, buffer: &mut [u8], now: Instant) -> ReadOutcome {
         let outcome = self.read_once(buffer);
-        match outcome {
-            ReadOutcome::Bytes(len) => self.heat.note_bytes(len, now),
-            ReadOutcome::Empty => self.rest_until = self.heat.note_empty(now),
-            ReadOutcome::End => self.ended = true,
-        }
-        if self.heat.wants_to_grow() {
-            self.heat.grow(&self.end);
-        }
+        let rest_until = match outcome {
+            ReadOutcome::Bytes(len) => {
+                self.heat.note_bytes(len, now);
+                // Less than asked for is all there was.
+                let is_empty = len < buffer.len();
+                if self.heat.wants_to_grow()
+                    && let Some(fd) = self.end.fd()
+                {
+                    self.heat.grow(fd);
+                }
+                if !is_empty {
+                    return outcome;
+                }
+                self.heat.note_empty(now)
+            }
+            ReadOutcome::Empty => self.heat.note_empty(now),
+            ReadOutcome::End => None,
+        };
+        self.settle(outcome, rest_until);
         outcome
     }
 
     /// Bytes that wait to be read at this moment.
     pub(super) fn waiting(&self) -> usize {
-        ioctl_fionread(&self.end).ok().and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
+        let waiting = self.end.fd().and_then(|fd| ioctl_fionread(fd).ok());
+        waiting.and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 
     /// One read that looks at the descriptor itself, not at what epoll said last.
-    pub(super) fn read_now(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+    pub(super) fn read_now(&self, buffer: &mut [u8]) -> ReadOutcome {
+        let Some(fd) = self.end.fd() else { return ReadOutcome::End };
         loop {
-            match rustix::io::read(&self.end, &mut *buffer) {
-                Ok(0) | Err(Errno::IO) => return ReadOutcome::End,
-                Ok(len) => return ReadOutcome::Bytes(len),
+            match rustix::io::read(fd, &mut *buffer) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return ReadOutcome::Empty,
-                Err(error) => return failed(self.source, &io::Error::from(error)),
+                read => return self.outcome(read.map_err(io::Error::from)),
             }
         }
     }
 
     fn read_once(&self, buffer: &mut [u8]) -> ReadOutcome {
+        let End::Watched(end) = &self.end else { return self.read_now(buffer) };
         loop {
-            match self.end.try_read(buffer) {
-                Ok(0) => return ReadOutcome::End,
-                Ok(len) => return ReadOutcome::Bytes(len),
+            match end.try_read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return ReadOutcome::Empty;
-                }
-                // The master of a PTY says so when nobody has the terminal open any more.
-                Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
-                    return ReadOutcome::End;
-                }
-                Err(error) => return failed(self.source, &error),
+                read => return self.outcome(read),
             }
         }
     }
-}
 
-fn failed(source: Source, error: &io::Error) -> ReadOutcome {
-    tracing::error!(?source, %error, "a stream cannot be read any more");
-    ReadOutcome::End
+    fn outcome(&self, read: io::Result<usize>) -> ReadOutcome {
+        match read {
+            Ok(0) => ReadOutcome::End,
+            Ok(len) => ReadOutcome::Bytes(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ReadOutcome::Empty,
+            // The master of a PTY says so when nobody has the terminal open any more.
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+                ReadOutcome::End
+            }
+            Err(error) => {
+                tracing::error!(source = ?self.source, %error, "a stream cannot be read any more");
+                ReadOutcome::End
+            }
+        }
+    }
+
+    /// Goes to rest, back to epoll, or to its end.
+    fn settle(&mut self, outcome: ReadOutcome, rest_until: Option<Instant>) {
+        let end = std::mem::replace(&mut self.end, End::Ended(None));
+        self.end = match (end, outcome, rest_until) {
+            (End::Watched(end), ReadOutcome::End, _) => End::Ended(Some(end)),
+            (End::Watched(end), ReadOutcome::Bytes(_) | ReadOutcome::Empty, Some(until)) => {
+                match end.into_nonblocking_fd() {
+                    Ok(fd) => End::Resting(fd, Some(until)),
+                    Err(error) => self.lost(&error),
+                }
+            }
+            (End::Resting(fd, _), ReadOutcome::Bytes(_) | ReadOutcome::Empty, Some(until)) => {
+                End::Resting(fd, Some(until))
+            }
+            (End::Resting(fd, _), ReadOutcome::Bytes(_) | ReadOutcome::Empty, None) => {
+                match pipe::Receiver::from_owned_fd_unchecked(fd) {
+                    Ok(end) => End::Watched(end),
+                    Err(error) => self.lost(&error),
+                }
+            }
+            (End::Resting(..), ReadOutcome::End, _) => End::Ended(None),
+            (end @ (End::Watched(_) | End::Ended(_)), _, _) => end,
+        };
+    }
+
+    fn lost(&self, error: &io::Error) -> End {
+        tracing::error!(source = ?self.source, %error, "a stream cannot be watched and is closed");
+        End::Ended(None)
+    }
 }

@@ -72,7 +72,10 @@ pub(super) async fn drain(
             Event::Stdout => drain.read(Which::Stdout).await,
             Event::Stderr => drain.read(Which::Stderr).await,
             Event::Sync(step) => drain.sync.step(step, drain.writer.spool()),
-            Event::Finish => return drain.finish().await,
+            Event::Finish => {
+                drain.read_what_is_left().await;
+                return drain.writer.finish();
+            }
         }
     }
 }
@@ -112,21 +115,20 @@ impl Drain {
         }
     }
 
-    /// Reads what each stream holds now, closes it, completes the output.
-    async fn finish(mut self) -> FinishedOutput {
-        for mut stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
+    /// Reads what each stream holds now and closes it.
+    async fn read_what_is_left(&mut self) {
+        for stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
             // The measure is taken once: a stranger may go on writing for ever.
             let mut left = stream.waiting();
             while left > 0 {
-                let Some(len) = self.read_rest(&mut stream, left) else { break };
+                let Some(len) = self.read_rest(&stream, left) else { break };
                 left = left.saturating_sub(len);
                 tokio::task::yield_now().await;
             }
         }
-        self.writer.finish()
     }
 
-    fn read_rest(&mut self, stream: &mut Stream, left: usize) -> Option<usize> {
+    fn read_rest(&mut self, stream: &Stream, left: usize) -> Option<usize> {
         BUFFER.with_borrow_mut(|buffer| {
             let len = left.min(buffer.len());
             match stream.read_now(buffer.get_mut(..len)?) {

@@ -182,6 +182,43 @@ fn data_over_1_mib_is_refused_and_exactly_1_mib_taken() {
 }
 
 #[test]
+fn a_refusal_repeats_neither_a_long_name_nor_a_text_in_full() {
+    let long = "n".repeat(1 << 20);
+    for params in [
+        format!(r#"{{"argv":["a"],"{long}":1}}"#),
+        format!(r#"{{"argv":["a"],"env":{{"{long}":7}}}}"#),
+        format!(r#"{{"argv":["a"],"timeout_ms":"{long}"}}"#),
+        format!(r#"{{"argv":["a"],"stdin":"{long}"}}"#),
+        format!(r#"{{"argv":["a"],"origin":"{long}"}}"#),
+    ] {
+        let raw = RawValue::from_string(params).unwrap();
+        let error = Call::parse("process/start", Some(&raw)).unwrap_err();
+        assert!(error.message.len() + error.field.len() < 2000, "{}", error.message.len());
+    }
+}
+
+#[test]
+fn a_sentence_says_what_is_there_and_what_should_be() {
+    let said = |params: &str| {
+        let raw = RawValue::from_string(params.to_owned()).unwrap();
+        Call::parse("process/start", Some(&raw)).unwrap_err().message
+    };
+    let cases = [
+        (r#"{"argv":"ls"}"#, "`argv` is a text, not a list"),
+        (r#"{"argv":["a",4]}"#, "`argv[1]` is integer `4`, not a text"),
+        (r#"{"timeout_ms":-1}"#, "`timeout_ms` is integer `-1`, not an integer from 0 on"),
+        (r#"{"argv":["a"],"timeout_ms":0}"#, "`timeout_ms` is 0, not within 1..=31622400000"),
+        (r#"{"label":null}"#, "`label` is null, not a text"),
+        (r#"{"stdin":"x"}"#, "`stdin` is a text, not a kind of stdin: pipe, null"),
+        (r#"{"limits":7}"#, "`limits` is integer `7`, not an object"),
+        ("{}", "`argv` or `argv_base64` or `command` has to be there"),
+    ];
+    for (params, sentence) in cases {
+        assert_eq!(said(params), sentence);
+    }
+}
+
+#[test]
 fn a_label_counts_characters_and_may_have_128() {
     let start = |chars| format!(r#"{{"argv":["a"],"label":"{}"}}"#, "ä".repeat(chars));
     accepted("process/start", &start(128));

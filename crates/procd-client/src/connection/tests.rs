@@ -99,3 +99,27 @@ async fn nonsense_of_the_daemon_ends_the_connection_and_not_the_client() {
     let error = within(client.call(&StatusParams::default())).await.unwrap_err();
     assert!(matches!(error, ClientError::Nonsense { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn the_end_of_a_connection_can_be_waited_for() {
+    let (client, daemon) = greeted().await;
+    let hang_up = async { drop(daemon) };
+    within(async { tokio::join!(client.closed(), hang_up) }).await;
+    within(client.closed()).await;
+    assert!(client.is_closed());
+}
+
+#[tokio::test]
+async fn what_a_daemon_said_before_it_hung_up_is_found_by_a_later_write() {
+    let folder = crate::scripted::Folder::new();
+    let socket = folder.0.join("s");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let refusing = async {
+        let mut daemon = crate::scripted::Daemon::over(listener.accept().await.unwrap().0);
+        daemon.refuse(json!(null), "permission_denied").await;
+    };
+    let connect = crate::Connect::new().socket(&socket);
+    let (refused, ()) = within(async { tokio::join!(connect.connect(), refusing) }).await;
+    let error = refused.unwrap_err();
+    assert!(error.is(ErrorCode::PermissionDenied), "{error:?}");
+}

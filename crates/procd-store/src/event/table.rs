@@ -218,7 +218,11 @@ impl Row {
         if event.access == Some(Access::ReadOnly) {
             return Err(EventError::new("access", "does not write, so it changes nothing"));
         }
-        exact("phase", Some(is_workspace), event.phase.is_some())
+        exact("phase", Some(is_workspace), event.phase.is_some())?;
+        if event.phase == self.phase {
+            return Ok(());
+        }
+        Err(EventError::new("phase", "does not fit the state"))
     }
 }
 

@@ -87,7 +87,9 @@ fn life(session: u8, number: u32) -> Vec<Vec<LogRecord>> {
 
 #[test]
 fn a_line_is_the_golden_one() {
-    let records: Vec<LogRecord> = std::iter::once(LogRecord::session(&session(0)))
+    let mut of_session = session(0);
+    of_session.uid = 1000;
+    let records: Vec<LogRecord> = std::iter::once(LogRecord::session(&of_session))
         .chain(life(0, 1).into_iter().flatten())
         .collect();
     let encoded: Vec<_> = records.iter().cloned().map(line::encode_record).collect();
@@ -186,9 +188,10 @@ fn a_save_against_the_rules_is_refused_with_rule_and_field() {
     let temp = Temp::new();
     let folder = temp.state();
     let (log, _) = open(&folder);
-    let rule = |records| match refused(&log, records) {
-        CommitError::Conflict { source, .. } => (source.rule, source.field),
-        other => panic!("{other:?}"),
+    let rule = |records| {
+        let error = refused(&log, records);
+        let CommitError::Conflict { source, .. } = error else { panic!("{error:?}") };
+        (source.rule, source.field)
     };
     assert_eq!(
         rule(vec![LogRecord::process(&running(0, 1))]),

@@ -12,10 +12,14 @@ use crate::error::StoreError;
 use crate::file::{self, Found};
 use crate::folder::StateFolder;
 use crate::log::Removal;
-use crate::{manifest, session};
+use crate::manifest::{self, ManifestFile};
+use crate::session;
 
 /// How a manifest's file is named: the handle and this.
 const MANIFEST_END: &str = ".json";
+
+/// Fewer files are not worth a thread of their own, a count.
+const MANIFESTS_PER_THREAD_MIN: usize = 64;
 
 /// The folder, the log and what is found, together.
 struct Walk<'a> {
@@ -127,22 +131,40 @@ impl Walk<'_> {
     }
 
     fn manifests(&mut self, session: SessionId, path: &Path) {
+        let mut named = Vec::new();
         for path in self.list(&path.join("manifests")) {
             let name = path.file_name().and_then(OsStr::to_str);
             let handle = name.and_then(|name| name.strip_suffix(MANIFEST_END)?.parse().ok());
             match handle {
-                Some(handle) => self.manifest(session, handle, &path),
+                Some(handle) => named.push((handle, path)),
                 None => self.set_aside(&path, "it is no manifest's file"),
             }
         }
+        named.retain(|(handle, path)| !self.sweep_removed(*handle, path));
+        let handles: Vec<Handle> = named.iter().map(|(handle, _)| *handle).collect();
+        let read = read_all(self.folder, session, &handles);
+        for ((handle, path), read) in named.into_iter().zip(read) {
+            self.manifest(session, handle, &path, read);
+        }
     }
 
-    fn manifest(&mut self, session: SessionId, handle: Handle, path: &Path) {
-        if let Some(&(seq, session_id)) = self.logged.removed.get(&handle) {
-            let removal = Removal::Process { session_id, process_id: handle };
-            return self.remove_files(path, seq, removal);
-        }
-        match manifest::read(self.folder, session, &handle) {
+    /// Whether it was removed: then its file goes.
+    fn sweep_removed(&mut self, handle: Handle, path: &Path) -> bool {
+        let Some(&(seq, session_id)) = self.logged.removed.get(&handle) else {
+            return false;
+        };
+        self.remove_files(path, seq, Removal::Process { session_id, process_id: handle });
+        true
+    }
+
+    fn manifest(
+        &mut self,
+        session: SessionId,
+        handle: Handle,
+        path: &Path,
+        read: Result<ManifestFile, StoreError>,
+    ) {
+        match read {
             Ok(file) => {
                 let process = self.logged.merge(file);
                 self.restored.processes.push(process);
@@ -180,10 +202,9 @@ impl Walk<'_> {
                 continue;
             }
             let manifest = self.folder.manifest_path(session, &handle);
-            if let Some(&(seq, session_id)) = self.logged.removed.get(&handle) {
-                let removal = Removal::Process { session_id, process_id: handle };
-                self.remove_files(&path, seq, removal);
-            } else if file::look(&manifest).is_ok_and(|found| found == Found::Nothing) {
+            if !self.sweep_removed(handle, &path)
+                && file::look(&manifest).is_ok_and(|found| found == Found::Nothing)
+            {
                 self.set_aside(&path, "it is the spool of no record");
             }
         }
@@ -216,6 +237,32 @@ impl Walk<'_> {
             self.damage(&path, "it is missing; rebuilt from the log", written.err());
         }
     }
+}
+
+/// Reads the files of many processes, in the order asked: decoding takes longer than reading, so
+/// all processors share it.
+fn read_all(
+    folder: &StateFolder,
+    session: SessionId,
+    handles: &[Handle],
+) -> Vec<Result<ManifestFile, StoreError>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = handles.len().div_ceil(threads).max(MANIFESTS_PER_THREAD_MIN);
+    let read = |handle: &Handle| manifest::read(folder, session, handle);
+    if handles.len() <= each {
+        return handles.iter().map(read).collect();
+    }
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = handles
+            .chunks(each)
+            .map(|part| (part, scope.spawn(move || part.iter().map(read).collect::<Vec<_>>())))
+            .collect();
+        let joined = parts.into_iter().map(|(part, thread)| {
+            // Decoding does not panic; if it did, the files are read once more, here.
+            thread.join().unwrap_or_else(|_| part.iter().map(read).collect())
+        });
+        joined.flatten().collect()
+    })
 }
 
 fn is_swept(path: &Path) -> bool {

@@ -157,7 +157,7 @@ fn collect(group: &OwnedFd, pids: &mut Vec<Pid>, depth: u32) {
 }
 
 /// Waits by a poll of nothing.
-pub(super) fn rest(pause: Duration) {
+pub(crate) fn rest(pause: Duration) {
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
     let nothing: &mut [PollFd<'_>] = &mut [];
     let _interrupted = poll(nothing, Some(&time));

@@ -93,8 +93,10 @@ impl Payload {
     /// Something in it still lives.
     pub fn remove(&self) -> io::Result<()> {
         remove_below(&self.instance);
-        rustix::fs::unlinkat(&self.own, &*self.instance_name, AtFlags::REMOVEDIR)?;
-        Ok(())
+        match rustix::fs::unlinkat(&self.own, &*self.instance_name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 

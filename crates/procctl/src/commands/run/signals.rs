@@ -1,8 +1,9 @@
 //! Passes the signals of the terminal and of the system on to the command.
 //!
 //! First interrupt: interrupt. A second one within 2 s: terminate. SIGTERM and SIGHUP: terminate.
-//! A signal that was ignored when procctl was started (`nohup`, a background job of a shell
-//! without job control) stays ignored.
+//! A SIGHUP that was ignored when procctl was started (`nohup`) stays ignored. An interrupt is
+//! passed on in any case: a shell without job control ignores it for its background jobs, and yet
+//! whoever sends one to this program means the command.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const TWICE_WITHIN: Duration = Duration::from_secs(2);
 /// The signals that are passed on.
 #[derive(Debug)]
 pub(super) struct Signals {
-    interrupt: Option<Signal>,
-    terminate: Option<Signal>,
+    interrupt: Signal,
+    terminate: Signal,
     hang_up: Option<Signal>,
 }
 
@@ -31,16 +32,12 @@ impl Signals {
     /// # Errors
     /// [`CtlError::Io`] when the system refuses.
     pub(super) fn install() -> Result<Self, CtlError> {
-        let ignored = ignored_signals();
-        let take = |kind: SignalKind| {
-            let number = u32::try_from(kind.as_raw_value()).unwrap_or(0);
-            let is_ignored = number > 0 && ignored & (1 << (number - 1)) != 0;
-            if is_ignored { Ok(None) } else { signal(kind).map(Some).map_err(cannot_take) }
-        };
+        let take = |kind: SignalKind| signal(kind).map_err(cannot_take);
+        let hang_up = SignalKind::hangup();
         Ok(Self {
+            hang_up: if is_ignored(hang_up) { None } else { Some(take(hang_up)?) },
             interrupt: take(SignalKind::interrupt())?,
             terminate: take(SignalKind::terminate())?,
-            hang_up: take(SignalKind::hangup())?,
         })
     }
 
@@ -52,7 +49,7 @@ impl Signals {
             let mode = tokio::select! {
                 () = next(&mut self.interrupt) => presses.press(Instant::now()),
                 () = next(&mut self.terminate) => StopMode::Terminate,
-                () = next(&mut self.hang_up) => StopMode::Terminate,
+                () = hung_up(&mut self.hang_up) => StopMode::Terminate,
             };
             let process = process.clone();
             tokio::spawn(async move {
@@ -68,13 +65,18 @@ fn cannot_take(source: std::io::Error) -> CtlError {
     CtlError::Io { what: "cannot take over signals".to_owned(), source }
 }
 
-async fn next(signal: &mut Option<Signal>) {
-    if let Some(signal) = signal
-        && signal.recv().await.is_some()
-    {
-        return;
+/// The next one. The stream of a signal never ends while the runtime lives.
+async fn next(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending().await
     }
-    std::future::pending().await
+}
+
+async fn hung_up(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => next(signal).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Stops a process. That it ended meanwhile, or the connection with it, is no failure: the
@@ -103,12 +105,14 @@ impl Presses {
     }
 }
 
-/// The signals this program was started with as ignored, a bit each, signal 1 the lowest.
-fn ignored_signals() -> u64 {
+/// Whether this program was started with the signal ignored.
+fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    parse_ignored(&status)
+    let bit = u32::try_from(kind.as_raw_value()).ok().and_then(|number| number.checked_sub(1));
+    bit.and_then(|bit| 1_u64.checked_shl(bit)).is_some_and(|bit| parse_ignored(&status) & bit != 0)
 }
 
+/// The ignored signals, a bit each, signal 1 the lowest.
 fn parse_ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
