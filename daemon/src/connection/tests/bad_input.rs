@@ -41,10 +41,7 @@ async fn session_open_attach_and_close() {
     refused(
         &mut wire,
         "session/attach",
-        vec![
-            (json!({}), "session_id"),
-            (json!({"session_id": ID}), "session_id"),
-        ],
+        vec![(json!({}), "session_id"), (json!({"session_id": ID}), "session_id")],
     )
     .await;
     refused(&mut wire, "operator/attach", vec![(json!({"reason": ""}), "reason")]).await;

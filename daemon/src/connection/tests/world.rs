@@ -165,7 +165,7 @@ impl Runner for Script {
             stdout: stdout_write.into(),
             stderr: stderr_write.into(),
         };
-        self.starts.try_send(played).ok().expect("the test takes each start");
+        assert!(self.starts.try_send(played).is_ok(), "the test takes each start");
         Running { orders, input, inspector: Arc::new(Tree) }
     }
 }
