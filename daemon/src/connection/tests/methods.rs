@@ -41,8 +41,10 @@ async fn a_session_is_opened_attached_and_closed() {
 async fn a_session_may_only_lower_its_quotas() {
     let world = World::new().await;
     let mut wire = Wire::greeted(world.daemon()).await;
-    let error = wire.error("session/open", json!({"quotas": {"running_loop_max": 9}})).await;
-    assert_eq!(error["details"]["field"], "quotas.running_loop_max");
+    for (key, value) in [("running_session_max", 33), ("running_loop_max", 33)] {
+        let error = wire.error("session/open", json!({"quotas": {key: value}})).await;
+        assert_eq!(error["details"]["field"], format!("quotas.{key}"));
+    }
     let opened = wire.result("session/open", json!({"quotas": {"running_loop_max": 2}})).await;
     assert_eq!(opened["free"]["loop"], 2);
 }
