@@ -151,6 +151,8 @@ fn many_clients_at_once_get_one_daemon() {
     const CLIENTS: usize = 50;
     let setup =
         Setup::new(Tier::Shim).limit("running_loop_max = 64").limit("running_session_max = 64");
+    let setup =
+        setup.limit("memory_session_bytes = 134217728").limit("spool_session_bytes = 8589934592");
     let setup = setup.limit("retained_session_max = 2000");
     let daemon = setup.prepare();
     for round in 1..=ROUNDS {

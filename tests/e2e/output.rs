@@ -22,10 +22,10 @@ fn stream(owner: &mut Owner, process: &str, name: &str, limit: u64) -> (String, 
         let page = owner.output(process, ask);
         text.push_str(page["output"].as_str().unwrap());
         filtered += page["filtered_bytes"].as_u64().unwrap_or(0);
-        cursor = number(&page, "next_cursor");
         if page["more"] != true {
-            return (text, filtered, cursor);
+            return (text, filtered, number(&page, "next_cursor"));
         }
+        cursor = procd_tests::owner::moved_on(&page, cursor);
     }
 }
 

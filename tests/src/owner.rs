@@ -127,10 +127,10 @@ impl Owner {
             let (from, next) = (number(&entry, "from_cursor"), number(&entry, "next_cursor"));
             assert_eq!(next - from, page.len() as u64, "{}", without_output(&entry));
             bytes.extend(page);
-            cursor = next;
             if entry["more"] != true {
                 return bytes;
             }
+            cursor = moved_on(&entry, cursor);
         }
     }
 
@@ -143,10 +143,10 @@ impl Owner {
         loop {
             let entry = self.output(process, json!({"cursor": cursor, "limit_bytes": 1 << 20}));
             text.push_str(entry["output"].as_str().unwrap_or_default());
-            cursor = number(&entry, "next_cursor");
             if entry["more"] != true {
                 return text;
             }
+            cursor = moved_on(&entry, cursor);
         }
     }
 
@@ -193,6 +193,16 @@ pub fn number(entry: &Value, field: &str) -> u64 {
     entry[field]
         .as_u64()
         .unwrap_or_else(|| panic!("no number `{field}` in {}", without_output(entry)))
+}
+
+/// The cursor to go on at.
+/// # Panics
+/// When the page has more to follow and did not move on.
+#[must_use]
+pub fn moved_on(entry: &Value, cursor: u64) -> u64 {
+    let next = number(entry, "next_cursor");
+    assert!(next > cursor, "a page that does not move on: {entry}");
+    next
 }
 
 /// The raw bytes of a `base64` page.

@@ -66,10 +66,18 @@ pub fn receive(socket: impl AsFd) -> io::Result<Option<Received>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = rustix::io::retry_on_intr(|| {
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        rustix::net::recvmsg(socket.as_fd(), &mut slices, &mut control, flags)
-    });
+    let mut take = || {
+        rustix::io::retry_on_intr(|| {
+            let mut slices = [IoSliceMut::new(&mut bytes)];
+            rustix::net::recvmsg(socket.as_fd(), &mut slices, &mut control, flags)
+        })
+    };
+    // A side that ends without having read all leaves a reset behind, told once and before what it
+    // had said itself: those last words must not be lost.
+    let got = match take() {
+        Err(rustix::io::Errno::CONNRESET) => take(),
+        got => got,
+    };
     let got = match got {
         Ok(got) => got,
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),
@@ -134,5 +142,17 @@ mod tests {
         assert_eq!(receive(&theirs).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(ours);
         assert!(receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_last_words_of_a_side_that_had_not_read_all_arrive() {
+        let (ours, theirs) = pair().unwrap();
+        send(&ours, b"never read", &[]).unwrap();
+        send(&theirs, b"one", &[]).unwrap();
+        send(&theirs, b"two", &[]).unwrap();
+        drop(theirs);
+        assert_eq!(receive(&ours).unwrap().unwrap().bytes, b"one");
+        assert_eq!(receive(&ours).unwrap().unwrap().bytes, b"two");
+        assert!(receive(&ours).unwrap().is_none());
     }
 }

@@ -25,5 +25,4 @@ mod raw;
 mod shim;
 mod wait;
 
-pub use members::{SignalRefusals, live_tree};
-pub use raw::{open_files_limit, raise_open_files_limit};
+pub use members::{SignalRefusals, is_alive, live_tree};

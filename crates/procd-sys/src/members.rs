@@ -115,6 +115,12 @@ pub(crate) fn count_descendants(root: Pid, leader: Pid) -> u32 {
     u32::try_from(live.count()).unwrap_or(u32::MAX)
 }
 
+/// Whether there is a process of this number that has not ended.
+#[must_use]
+pub fn is_alive(pid: i32) -> bool {
+    Pid::from_raw(pid).and_then(procfs::stat).is_some_and(|stat| !stat.zombie)
+}
+
 /// The live descendants of the process `root`, which is the caller's own to name.
 #[must_use]
 pub fn live_tree(root: i32) -> LiveTree {

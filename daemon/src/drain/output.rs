@@ -115,7 +115,8 @@ enum Unsealed {
 #[derive(Debug)]
 pub struct OutputWriter {
     shared: Arc<Shared>,
-    spool: SpoolWriter,
+    /// In a box: the writer is moved through futures, which keep room for each move.
+    spool: Box<SpoolWriter>,
 }
 
 impl Output {
@@ -137,7 +138,7 @@ impl Output {
         };
         let output = Self::with(state, Spool::Readable(spool.reader()), Unsealed::Writing);
         let shared = Arc::clone(&output.shared);
-        (output, OutputWriter { shared, spool })
+        (output, OutputWriter { shared, spool: Box::new(spool) })
     }
 
     /// The output of a process that an earlier daemon ran.
@@ -358,7 +359,7 @@ impl OutputWriter {
     }
 
     /// The spool, for the background sync.
-    pub(super) const fn spool(&mut self) -> &mut SpoolWriter {
+    pub(super) fn spool(&mut self) -> &mut SpoolWriter {
         &mut self.spool
     }
 
@@ -368,7 +369,7 @@ impl OutputWriter {
         let Self { shared, spool } = self;
         let bounds = spool.bounds();
         let status = spool.status();
-        *lock(&shared.unsealed) = Unsealed::Complete(Box::new(spool));
+        *lock(&shared.unsealed) = Unsealed::Complete(spool);
         let mut state = shared.state();
         state.window.free();
         state.status = status;

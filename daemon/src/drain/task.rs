@@ -72,7 +72,10 @@ pub(super) async fn drain(
             Event::Stdout => drain.read(Which::Stdout).await,
             Event::Stderr => drain.read(Which::Stderr).await,
             Event::Sync(step) => drain.sync.step(step, drain.writer.spool()),
-            Event::Finish => return drain.finish().await,
+            Event::Finish => {
+                drain.read_what_is_left().await;
+                return drain.writer.finish();
+            }
         }
     }
 }
@@ -112,8 +115,8 @@ impl Drain {
         }
     }
 
-    /// Reads what each stream holds now, closes it, completes the output.
-    async fn finish(mut self) -> FinishedOutput {
+    /// Reads what each stream holds now and closes it.
+    async fn read_what_is_left(&mut self) {
         for stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
             // The measure is taken once: a stranger may go on writing for ever.
             let mut left = stream.waiting();
@@ -123,7 +126,6 @@ impl Drain {
                 tokio::task::yield_now().await;
             }
         }
-        self.writer.finish()
     }
 
     fn read_rest(&mut self, stream: &Stream, left: usize) -> Option<usize> {

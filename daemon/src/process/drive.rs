@@ -169,7 +169,7 @@ impl Driver {
             }
             Seen::Ended { end, leftovers } => self.on_ended(end, leftovers).await,
             Seen::Reached { tag, alive, errno, refused } => {
-                self.note_refusals(tag, errno, refused);
+                self.on_reached(tag, errno, refused).await;
                 self.answer(tag, alive).await;
             }
             Seen::Reaped => {}
@@ -296,6 +296,22 @@ impl Driver {
         }
     }
 
+    /// The leader was met; now the other members of its group.
+    pub(super) async fn on_reached(&mut self, tag: Tag, errno: i32, refused: u32) {
+        self.note_refusals(tag, errno, refused);
+        let leader = self.live_leader();
+        let signal = match request_of(tag) {
+            Some(Request::Interrupt) => SIGINT,
+            Some(Request::Terminate | Request::Shutdown | Request::Deadline) => sigterm(),
+            // The whole group was killed at once.
+            Some(Request::Kill) | None => return,
+        };
+        if let Tree::Group(group) = &mut self.tree {
+            let refusals = group.signal(signal, leader).await;
+            self.note_refusals(tag, refusals.errno, refusals.count);
+        }
+    }
+
     const fn live_leader(&self) -> Option<i32> {
         match self.phase {
             Phase::Starting { leader, .. } => leader,
@@ -308,15 +324,18 @@ impl Driver {
         let leader = self.live_leader();
         match &mut self.tree {
             Tree::Group(group) => {
-                // The leader is the guardian's to look at and to signal, its other members ours.
-                if tag != TAG_LEFTOVERS {
-                    self.link.ask_signal(self.key, signal, tag).await;
-                    if signal == sigterm() {
-                        self.link.ask_signal(self.key, SIGCONT, TAG_NONE).await;
-                    }
+                if tag == TAG_LEFTOVERS {
+                    let refusals = group.signal(signal, leader).await;
+                    self.note_refusals(tag, refusals.errno, refusals.count);
+                    return;
                 }
-                let refusals = group.signal(signal, leader).await;
-                self.note_refusals(tag, refusals.errno, refusals.count);
+                // The leader is the guardian's to look at and to signal, and comes first: one that
+                // waits for its members would end by itself if they were met before it. They are
+                // signalled when the guardian has answered.
+                self.link.ask_signal(self.key, signal, tag).await;
+                if signal == sigterm() {
+                    self.link.ask_signal(self.key, SIGCONT, TAG_NONE).await;
+                }
             }
             Tree::Shim(_) => {
                 let request = message::Request::Signal { key: self.key, signal, tag };

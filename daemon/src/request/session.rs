@@ -70,14 +70,16 @@ pub(super) async fn open(
     Ok(Reply::SessionOpen(Box::new(result)).into())
 }
 
-/// Quotas of a session may only lower the configured ones; 0 is the configured one.
+/// Quotas of a session may only lower the configured ones; 0 is the configured one. A loop may be
+/// given all slots of its session: an owner of one line of work needs no other split.
 fn quotas(client: &Client, given: Option<&v1::SessionQuotas>) -> Result<SessionQuotas, ErrorBody> {
     let Some(given) = given else { return Ok(SessionQuotas::default()) };
     let limits = &client.daemon.facts.limits;
     let lowered = |key: &str, value: Option<u64>| match value {
         None | Some(0) => Ok(None),
         Some(value) => {
-            let max = limits.get(key).unwrap_or(0);
+            let bound = if key == "running_loop_max" { "running_session_max" } else { key };
+            let max = limits.get(bound).unwrap_or(0);
             let why = format_args!("is {value}, above the configured {max}");
             if value > max { Err(invalid(&format!("quotas.{key}"), why)) } else { Ok(Some(value)) }
         }

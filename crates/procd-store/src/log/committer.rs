@@ -1,9 +1,11 @@
 //! The committer: one thread, sole owner of the parts. It takes whatever is queued, writes it with
 //! one append and one sync, and answers in the order of submission.
 //!
-//!     writable --write or sync fails--> new part, all unconfirmed again --fails--> not writable
-//!        ^                                        |                                  |
-//!        +----------------- succeeds -------------+<---- a new batch, or every second+
+//! ```text
+//! writable --write or sync fails--> new part, all unconfirmed again --fails--> not writable
+//!    ^                                          |                                  |
+//!    +------------------ succeeds --------------+<--- a new batch, or every second +
+//! ```
 //!
 //! It must not append to a part again once a write or sync of it failed: a repeated sync may
 //! succeed without the data.

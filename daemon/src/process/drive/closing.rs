@@ -75,7 +75,13 @@ impl Driver {
                     group.kill().await;
                 }
             }
-            Tree::Shim(_) => self.watch.shim_closed().await,
+            Tree::Shim(shim) => {
+                self.watch.shim_closed().await;
+                // Its socket closes while it exits.
+                while shim.pid.is_some_and(procd_sys::is_alive) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
         }
     }
 
