@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use procd_core::state::{ProcessState, SpoolState};
 use procd_core::End;
+use procd_core::state::{ProcessState, SpoolState};
 use procd_store::damage::Damage;
-use procd_store::folder::StateFolder;
 use procd_store::event::Notification;
+use procd_store::folder::StateFolder;
 use procd_store::log::{Acknowledgement, Removal};
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;

@@ -40,13 +40,14 @@ mod tests;
 mod timers;
 pub mod view;
 
+pub use admission::access_of;
 pub use api::{
     Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
-    SESSION_KEY_BYTES, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome, StopOutcome,
-    Supervisor,
+    SESSION_KEY_BYTES, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome,
+    StopOutcome, Supervisor,
 };
 pub use list::{PlaceInList, PlacedView};
 pub use notices::Answer;
 pub use records::cause_word;
-pub use subscriptions::{Notice, Subscribe, Subscribed};
 pub use spawn::{Parts, Spawned, spawn};
+pub use subscriptions::{Notice, Subscribe, Subscribed};

@@ -67,6 +67,22 @@ mod document {
         (Method::ProcessStop, v1::StopParams::REQUIRED, v1::StopParams::OPTIONAL),
         (Method::ProcessInspect, v1::InspectParams::REQUIRED, v1::InspectParams::OPTIONAL),
         (Method::ProcessList, v1::ListParams::REQUIRED, v1::ListParams::OPTIONAL),
+        (Method::ProcessRemove, v1::RemoveParams::REQUIRED, v1::RemoveParams::OPTIONAL),
+        (Method::ProcessPin, v1::PinParams::REQUIRED, v1::PinParams::OPTIONAL),
+        (Method::EventsSubscribe, v1::SubscribeParams::REQUIRED, v1::SubscribeParams::OPTIONAL),
+        (Method::EventsAck, v1::EventsAckParams::REQUIRED, v1::EventsAckParams::OPTIONAL),
+        (
+            Method::EventsUnsubscribe,
+            v1::UnsubscribeParams::REQUIRED,
+            v1::UnsubscribeParams::OPTIONAL,
+        ),
+        (
+            Method::NotificationsAck,
+            v1::NotificationsAckParams::REQUIRED,
+            v1::NotificationsAckParams::OPTIONAL,
+        ),
+        (Method::LeaseAcquire, v1::LeaseAcquireParams::REQUIRED, v1::LeaseAcquireParams::OPTIONAL),
+        (Method::LeaseRelease, v1::LeaseReleaseParams::REQUIRED, v1::LeaseReleaseParams::OPTIONAL),
         (
             Method::OperatorAttach,
             v1::OperatorAttachParams::REQUIRED,
@@ -97,7 +113,7 @@ mod document {
 
     /// A good value of every parameter that is not in force, in a request that is right but for it.
     const LATER: &[Later] = &[
-        ("session/open", "", &[("workspaces", r#"["/a"]"#), ("guard", "false")]),
+        ("session/open", "", &[("guard", "false")]),
         (
             "process/start",
             r#""argv":["a"]"#,
@@ -106,17 +122,13 @@ mod document {
                 ("env_base64", r#"{"A":"YQ=="}"#),
                 ("umask", "18"),
                 ("tty", "true"),
-                ("queue_timeout_ms", "0"),
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
-                ("workspace", r#"{"root":"/a","access":"read_only"}"#),
                 ("isolate", "true"),
-                ("request_key", r#""k""#),
                 ("allow_client", "true"),
                 ("fold", "true"),
                 ("require_success", "true"),
-                ("dry_run", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),

@@ -1,7 +1,7 @@
 //! Admission: the steps from a prepared request to a running process, undone as a whole when one
 //! fails.
 
-use procd_core::lease::ClaimKind;
+use procd_core::lease::{Claim, ClaimKind};
 use procd_core::life::Request;
 use procd_core::queue::Granted;
 use procd_core::state::{Access, ProcessState, SpoolState};
@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::api::{Gate, Prepared, Reply, Started, Ticket};
 use super::entry::{Active, DueTimes, Entry, SpawnAnswer, StartPhase, Storage};
 use super::journal::Tag;
-use super::refusal::Refusal;
 use super::queue::{QueuedStart, Wish};
+use super::refusal::Refusal;
 use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
@@ -60,9 +60,8 @@ impl Task {
         reply: Reply<Started>,
     ) {
         // A close or a shutdown may have begun while the plan was made.
-        let open = self
-            .gate(owner)
-            .and_then(|_| self.check_disk(prepared.facts.ceilings.spool_bytes));
+        let open =
+            self.gate(owner).and_then(|_| self.check_disk(prepared.facts.ceilings.spool_bytes));
         if let Err(refusal) = open {
             drop(reply.send(Err(refusal)));
             return;
@@ -165,7 +164,7 @@ impl Task {
         request: &StartRequest,
         facts: PlanFacts,
     ) -> Record {
-        let access = facts.claim.as_ref().map_or(Access::Unclaimed, |claim| access(claim.kind));
+        let access = access_of(facts.claim.as_ref());
         Record {
             version: RECORD_VERSION,
             process_id: handle,
@@ -265,7 +264,13 @@ const fn writes(kind: ClaimKind) -> bool {
     }
 }
 
-/// What the record says of a claim; clients' kinds are no access of a process.
+/// What the record says of a claim.
+#[must_use]
+pub fn access_of(claim: Option<&Claim>) -> Access {
+    claim.map_or(Access::Unclaimed, |claim| access(claim.kind))
+}
+
+/// Clients' kinds are no access of a process.
 const fn access(kind: ClaimKind) -> Access {
     match kind {
         ClaimKind::ReadOnly => Access::ReadOnly,

@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::refusal::Refusal;
 use super::keys::KeyGuard;
 use super::list::{PlaceInList, PlacedView};
 use super::notices::Answer;
+use super::refusal::Refusal;
 use super::runner::{AskedClaim, AskedKey, PlanFacts, Running, StartContext, StartRequest};
 use super::subscriptions::{Subscribe, Subscribed};
 use super::view::{ProcessView, Snapshot, Totals, WaiterSlots};
@@ -133,6 +133,12 @@ impl Attachment {
         gone: mpsc::WeakSender<Command>,
     ) -> Arc<Self> {
         Arc::new(Self { session, connection, gone })
+    }
+
+    /// One that no supervisor knows.
+    #[cfg(test)]
+    pub(crate) fn detached() -> Arc<Self> {
+        Self::new(None, 0, mpsc::channel(1).0.downgrade())
     }
 
     /// The number of the connection: what it holds ends with it.
@@ -311,9 +317,9 @@ pub enum Command {
     /// A subscription to events.
     Subscribe { caller: Caller, asked: Box<Subscribe>, reply: Reply<Subscribed> },
     /// All up to a number is acknowledged.
-    AcknowledgeEvents { connection: u64, request: u64, up_to: u64, reply: Reply<()> },
+    AcknowledgeEvents { connection: u64, request: i64, up_to: u64, reply: Reply<()> },
     /// The end of a subscription.
-    Unsubscribe { connection: u64, request: u64, reply: Reply<()> },
+    Unsubscribe { connection: u64, request: i64, reply: Reply<()> },
     /// The answer of a loop to a notification.
     AnswerNotification { owner: Owner, command_id: Uuid, answer: Answer, reply: Reply<()> },
     /// The end of a session.
@@ -336,13 +342,7 @@ pub enum Command {
         reply: Reply<Started>,
     },
     /// A client's claim on a workspace.
-    AcquireLease {
-        owner: Owner,
-        connection: u64,
-        claim: Claim,
-        wait: Waiting,
-        reply: Reply<Lease>,
-    },
+    AcquireLease { owner: Owner, connection: u64, claim: Claim, wait: Waiting, reply: Reply<Lease> },
     /// The end of a client's claim.
     ReleaseLease { owner: Owner, id: Uuid, reply: Reply<()> },
     /// Whoever waits in the queue under this ticket waits no more.
@@ -484,8 +484,7 @@ impl Supervisor {
         let request = Arc::new(request.clone());
         let prepared = (self.prepare)(request.clone()).await?;
         let ticket = self.ticket();
-        let admitted =
-            self.ask(|reply| Command::Admit { owner, request, prepared, ticket, reply });
+        let admitted = self.ask(|reply| Command::Admit { owner, request, prepared, ticket, reply });
         self.unless_gone(admitted, ticket, gone).await
     }
 
@@ -618,11 +617,7 @@ impl Supervisor {
     /// Subscribes to events, and to notifications.
     /// # Errors
     /// `SessionNotFound`; `Invalid` (`from_seq` of all sessions).
-    pub async fn subscribe(
-        &self,
-        caller: Caller,
-        asked: Subscribe,
-    ) -> Result<Subscribed, Refusal> {
+    pub async fn subscribe(&self, caller: Caller, asked: Subscribe) -> Result<Subscribed, Refusal> {
         self.ask(|reply| Command::Subscribe { caller, asked: Box::new(asked), reply }).await
     }
 
@@ -632,7 +627,7 @@ impl Supervisor {
     pub async fn acknowledge_events(
         &self,
         connection: u64,
-        request: u64,
+        request: i64,
         up_to: u64,
     ) -> Result<(), Refusal> {
         self.ask(|reply| Command::AcknowledgeEvents { connection, request, up_to, reply }).await
@@ -641,7 +636,7 @@ impl Supervisor {
     /// Ends a subscription.
     /// # Errors
     /// `Invalid` for no subscription of this connection.
-    pub async fn unsubscribe(&self, connection: u64, request: u64) -> Result<(), Refusal> {
+    pub async fn unsubscribe(&self, connection: u64, request: i64) -> Result<(), Refusal> {
         self.ask(|reply| Command::Unsubscribe { connection, request, reply }).await
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use procd_core::end::LeaderEnd;
-use procd_core::state::{ProcessState, SpoolState};
 use procd_core::queue::Granted;
+use procd_core::state::{ProcessState, SpoolState};
 use procd_core::{End, Handle, Life};
 use procd_store::event::EventKind;
 use procd_store::log::LogRecord;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::entry::{Again, Entry, SpawnAnswer, Storage};
 use super::journal::{Saved, Tag};
 use super::refusal::Refusal;
-use super::runner::{SpawnCause, SpawnFailure};
 use super::retention::Kept;
+use super::runner::{SpawnCause, SpawnFailure};
 use super::storage::{SealResult, Stored};
 use super::task::Task;
 
@@ -207,7 +207,9 @@ pub(super) fn start_refusal(entry: &Entry) -> Option<Refusal> {
     let process_id = Some(entry.handle);
     match super::records::failure_of(diagnostic) {
         Some(failure) => Some(spawn_refusal(failure, entry.handle)),
-        None => (diagnostic == "storage").then_some(Refusal::Setup { cause: "storage", process_id }),
+        None => {
+            (diagnostic == "storage").then_some(Refusal::Setup { cause: "storage", process_id })
+        }
     }
 }
 

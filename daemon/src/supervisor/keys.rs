@@ -92,11 +92,7 @@ fn is_same(stored: Option<&RequestKey>, asked: &AskedKey) -> bool {
 
 impl Task {
     /// Steps 1 and 2: the gate, then a known key.
-    pub(super) fn pass(
-        &mut self,
-        owner: Owner,
-        key: Option<AskedKey>,
-    ) -> Result<Passed, Refusal> {
+    pub(super) fn pass(&mut self, owner: Owner, key: Option<AskedKey>) -> Result<Passed, Refusal> {
         let gate = self.gate(owner)?;
         let Some(asked) = key else { return Ok(Passed::Go(gate)) };
         self.forget_old_keys();

@@ -333,7 +333,8 @@ impl Task {
 
     /// The record of a process is removed: its notification stays, if somebody might want it.
     pub(super) fn record_gone(&mut self, session: SessionId, command_id: Uuid) {
-        let is_wanted = self.sessions.get(&session).is_some_and(|known| known.record.had_subscriber);
+        let is_wanted =
+            self.sessions.get(&session).is_some_and(|known| known.record.had_subscriber);
         let of_session = self.notices.sessions.get(&session);
         let number = of_session.and_then(|all| all.numbers.get(&command_id)).copied();
         if let Some(number) = number.filter(|_| !is_wanted) {

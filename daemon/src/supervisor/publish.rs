@@ -24,12 +24,7 @@ pub(super) struct Publishing {
 
 impl Task {
     /// Keeps the numbers of a batch just submitted: the record's, then its events'.
-    pub(super) fn remember(
-        &mut self,
-        handle: Handle,
-        events: Vec<Event>,
-        submitted: &[Submitted],
-    ) {
+    pub(super) fn remember(&mut self, handle: Handle, events: Vec<Event>, submitted: &[Submitted]) {
         let order = self.journal.last_order();
         let Some(entry) = self.table.get_mut(handle) else { return };
         if let Some(record) = submitted.first() {

@@ -164,5 +164,6 @@ pub enum Refusal {
 
 /// What is told of who holds a workspace: a process by its handle, and only to its owner.
 fn who(process: Option<Handle>) -> String {
-    process.map_or_else(|| "another writer or reader".to_owned(), |handle| format!("process {handle}"))
+    process
+        .map_or_else(|| "another writer or reader".to_owned(), |handle| format!("process {handle}"))
 }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use procd_core::life::{Request, TreeSignal};
 use procd_core::lease::{Claim, ClaimKind};
+use procd_core::life::{Request, TreeSignal};
 use procd_core::quota::Ceilings;
 use procd_core::{Handle, LeaderEnd, OnLeaderExit, OriginId, Owner, Tier};
 use procd_store::record::{CommandRecord, LimitOutcome, SignalError};

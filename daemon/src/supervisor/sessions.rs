@@ -252,11 +252,7 @@ impl Task {
             totals,
             free,
             waiters: session.waiters.clone(),
-            attachment: Attachment::new(
-                Some(owner.session),
-                connection,
-                self.own_commands.clone(),
-            ),
+            attachment: Attachment::new(Some(owner.session), connection, self.own_commands.clone()),
         })
     }
 
@@ -452,7 +448,10 @@ impl Task {
 }
 
 fn start_idle_clock(session: &mut Session, now: Instant) {
-    if session.attached.is_empty() && session.state() == SessionState::Open && session.close.is_none() {
+    if session.attached.is_empty()
+        && session.state() == SessionState::Open
+        && session.close.is_none()
+    {
         session.idle_at = session.record.idle_close_ms.map(|ms| now + Duration::from_millis(ms));
     }
 }

@@ -208,7 +208,8 @@ impl Task {
             })
             .collect();
         kept.sort_unstable();
-        let measured: Vec<_> = kept.iter().map(|(_, handle, session, ..)| (*session, *handle)).collect();
+        let measured: Vec<_> =
+            kept.iter().map(|(_, handle, session, ..)| (*session, *handle)).collect();
         for (at, handle, session, bytes, is_pinned) in kept {
             self.session_used_at(session, at);
             self.retention.keep(handle, Kept::new(session, at, bytes, is_pinned));

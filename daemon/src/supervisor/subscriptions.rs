@@ -39,7 +39,7 @@ pub struct Subscribe {
     /// Its connection.
     pub connection: u64,
     /// The request it belongs to.
-    pub request: u64,
+    pub request: i64,
     /// Events from that number on; absent = from now on.
     pub from_seq: Option<u64>,
     /// Only these kinds.
@@ -80,7 +80,7 @@ enum Range {
 #[derive(Debug)]
 pub(super) struct Subscription {
     connection: u64,
-    request: u64,
+    request: i64,
     range: Range,
     kinds: Option<BTreeSet<EventKind>>,
     /// The next number to look at: of the session, or over all of them.
@@ -97,7 +97,7 @@ pub(super) struct Subscription {
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     known: BTreeMap<SubscriptionId, Subscription>,
-    of_request: HashMap<(u64, u64), SubscriptionId>,
+    of_request: HashMap<(u64, i64), SubscriptionId>,
     of_session: HashMap<SessionId, BTreeSet<SubscriptionId>>,
     of_all: BTreeSet<SubscriptionId>,
     last: SubscriptionId,
@@ -234,7 +234,7 @@ impl Task {
     pub(super) fn acknowledge_events(
         &mut self,
         connection: u64,
-        request: u64,
+        request: i64,
         up_to: u64,
     ) -> Result<(), Refusal> {
         let id = self.subscription_of(connection, request)?;
@@ -248,7 +248,7 @@ impl Task {
         Ok(())
     }
 
-    fn subscription_of(&self, connection: u64, request: u64) -> Result<SubscriptionId, Refusal> {
+    fn subscription_of(&self, connection: u64, request: i64) -> Result<SubscriptionId, Refusal> {
         let id = self.subscriptions.of_request.get(&(connection, request)).copied();
         id.ok_or_else(|| Refusal::Invalid {
             field: "for",
@@ -257,7 +257,7 @@ impl Task {
     }
 
     /// Ends one subscription.
-    pub(super) fn unsubscribe(&mut self, connection: u64, request: u64) -> Result<(), Refusal> {
+    pub(super) fn unsubscribe(&mut self, connection: u64, request: i64) -> Result<(), Refusal> {
         let id = self.subscription_of(connection, request)?;
         self.end_subscription(id);
         Ok(())
@@ -266,10 +266,8 @@ impl Task {
     /// Ends those of a connection that is gone.
     pub(super) fn end_subscriptions_of(&mut self, connection: u64) {
         let of_connection = self.subscriptions.of_request.iter();
-        let ids: Vec<_> = of_connection
-            .filter(|((of, _), _)| *of == connection)
-            .map(|(_, id)| *id)
-            .collect();
+        let ids: Vec<_> =
+            of_connection.filter(|((of, _), _)| *of == connection).map(|(_, id)| *id).collect();
         for id in ids {
             self.end_subscription(id);
         }

@@ -246,9 +246,7 @@ fn due_notifications(logged: &mut Logged, restored: &mut Restored) {
         .map(|process| (process.record.session_id, process.record.ids.notification))
         .collect();
     let due = logged.notifications.drain().filter(|(key, _)| {
-        !logged.answers.contains_key(key)
-            && !logged.dropped.contains(key)
-            && !marked.contains(key)
+        !logged.answers.contains_key(key) && !logged.dropped.contains(key) && !marked.contains(key)
     });
     restored.notifications =
         due.map(|(_, (seq, notification))| RestoredNotification { seq, notification }).collect();

@@ -125,13 +125,10 @@ async fn what_a_later_version_brings_is_refused_by_name() {
             vec![
                 ("tty", json!(true)),
                 ("umask", json!(18)),
-                ("queue_timeout_ms", json!(1)),
-                ("request_key", json!("k")),
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
                 ("fold", json!(true)),
                 ("require_success", json!(true)),
-                ("dry_run", json!(true)),
                 ("allow_client", json!(true)),
                 ("on_leader_exit", json!("keep_tree")),
             ],

@@ -32,7 +32,9 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
             Ok(target) => {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()));
+                    return Err(io::Error::from_raw_os_error(
+                        rustix::io::Errno::LOOP.raw_os_error(),
+                    ));
                 }
                 if target.is_absolute() {
                     done = PathBuf::from("/");
