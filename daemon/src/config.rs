@@ -290,7 +290,13 @@ impl Loading {
                         self.set(full, value.get_ref(), at(key.span().start))?;
                     }
                 }
-                other => self.set(name.get_ref().to_string(), other, name_at)?,
+                value @ (DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_)
+                | DeValue::Array(_)
+                | DeValue::Table(_)) => self.set(name.get_ref().to_string(), value, name_at)?,
             }
         }
         Ok(())

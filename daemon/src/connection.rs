@@ -1,6 +1,8 @@
 //! One client: frames in, replies out, each request a task of its own.
 //!
-//!     socket -> frames -> envelope -> request (a task each) -> send queue -> socket
+//! ```text
+//! socket -> frames -> envelope -> request (a task each) -> send queue -> socket
+//! ```
 //!
 //! Everything a client can make the daemon hold is counted: bytes and number of its requests,
 //! bytes and number of its replies, age of a half frame, protocol errors a minute. What is over
@@ -18,7 +20,7 @@ use procd_protocol::words::Word;
 use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, envelope, field, limits};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -68,12 +70,24 @@ where
     // Ends the waits of this client; what has to outlive it (a start, a stop) is not among them.
     connection.tasks.abort_all();
     drop(connection);
-    if writing.await.is_err() {
-        tracing::error!("bug: the writer of a connection panicked");
-    }
+    finish_writing(writing, &closing).await;
     if is_parting {
         // Its last words are lost if the socket is closed while it still sends.
         drop(tokio::time::timeout(PARTING, frames.discard()).await);
+    }
+}
+
+/// Lets the last replies be written, but for no longer than a full queue may stall.
+async fn finish_writing(mut writing: JoinHandle<()>, closing: &CancellationToken) {
+    let written = tokio::select! {
+        written = &mut writing => written,
+        () = tokio::time::sleep(send::STALL) => {
+            closing.cancel();
+            writing.await
+        }
+    };
+    if written.is_err() {
+        tracing::error!("bug: the writer of a connection panicked");
     }
 }
 

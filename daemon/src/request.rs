@@ -239,6 +239,3 @@ fn log_reason(
 }
 
 const _: () = assert!(limits::OUTPUT_REPLY_BYTES_MAX * 3 < limits::FRAME_BYTES_MAX);
-
-#[cfg(test)]
-mod tests;

@@ -127,9 +127,9 @@ pub struct ErrorBody {
     /// Whether the same request may succeed later.
     #[serde(default)]
     pub retryable: bool,
-    /// What a program can act on.
+    /// What a program can act on. Boxed: it is large, and most results carry none.
     #[serde(default)]
-    pub details: Details,
+    pub details: Box<Details>,
 }
 
 impl ErrorBody {
@@ -143,6 +143,7 @@ impl ErrorBody {
     #[must_use]
     pub fn with_details(code: ErrorCode, message: impl Into<String>, details: Details) -> Self {
         let retryable = code.is_retryable(details.cause.as_deref());
+        let details = Box::new(details);
         Self { code: Open::Known(code), message: message.into(), retryable, details }
     }
 }
@@ -246,7 +247,7 @@ mod tests {
         let text = r#"{"code":"brand_new","message":"m","details":{"novel":[1]},"hint":true}"#;
         let body: ErrorBody = serde_json::from_str(text).unwrap();
         assert_eq!(body.code, Open::Unknown("brand_new".into()));
-        assert_eq!(body.details, Details::default());
+        assert_eq!(*body.details, Details::default());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The daemon dies at each of its named points: nothing that was said is lost, and nothing happens twice.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::process::ExitStatusExt as _, path::Path};
 
 use procd_tests::{Daemon, Owner, Setup, Tier, leaks, owner::handle, wait};
 use serde_json::{Value, json};
@@ -119,7 +119,9 @@ fn a_crash_at_any_point_loses_nothing_and_doubles_nothing() {
                 daemon.until_up_or_gone().map(|wire| Owner::open(wire, json!({}), daemon.cwd()));
             let told = opened
                 .map(|mut owner| (owner.opened.clone(), work(&mut owner).unwrap_or_default()));
-            daemon.end_however();
+            let end = daemon.end_however();
+            let crashed = end.is_some_and(|status| status.signal().is_some());
+            assert!(crashed, "no work of this test reaches the point {point}: {end:?}");
             wait::until_true("nothing lives any more", wait::STEP, || {
                 leaks::everybody().is_empty()
             });

@@ -186,10 +186,11 @@ impl Daemon {
         })
     }
 
-    /// Ends the daemon, which may have crashed already.
-    pub fn end_however(&mut self) {
-        self.finish();
+    /// Ends the daemon, which may have crashed already: how it went.
+    pub fn end_however(&mut self) -> Option<ExitStatus> {
+        let status = self.finish();
         self.child = None;
+        status
     }
 
     /// Goes on with the plain build.

@@ -120,7 +120,7 @@ impl From<procd_protocol::error::EntryError> for ClientError {
             code: error.code,
             message: error.message,
             retryable,
-            details: procd_protocol::Details::default(),
+            details: Box::default(),
         }))
     }
 }

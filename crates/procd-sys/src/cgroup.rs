@@ -57,6 +57,21 @@ pub(crate) fn remove_below(group: impl AsFd) {
     remove_level(&group, DEPTH_MAX);
 }
 
+/// Removes a payload group, what is below it and the instance's group above it, when all is
+/// empty. `proc_path` ends in `<instance>/payload`. For who has no other hold of them.
+pub(crate) fn remove_whole(payload: &OwnedFd, proc_path: &str) {
+    remove_below(payload);
+    let mut names = proc_path.rsplit('/');
+    let (Some(own_name), Some(instance_name)) = (names.next(), names.next()) else { return };
+    let parent = |path: &str| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(payload, path, flags, Mode::empty())
+    };
+    let (Ok(instance), Ok(above)) = (parent(".."), parent("../..")) else { return };
+    let _populated = rustix::fs::unlinkat(&instance, own_name, AtFlags::REMOVEDIR);
+    let _populated = rustix::fs::unlinkat(&above, instance_name, AtFlags::REMOVEDIR);
+}
+
 fn remove_level(group: &impl AsFd, depth: u32) {
     if depth == 0 {
         return;

@@ -228,7 +228,10 @@ impl Guardian {
             pause_ns = (pause_ns * 2).min(20_000_000);
         }
         if let Some(payload) = &self.payload {
-            crate::cgroup::remove_below(payload);
+            crate::cgroup::remove_whole(
+                payload,
+                self.orphans.payload_path.as_deref().unwrap_or(""),
+            );
         }
     }
 }

@@ -26,4 +26,3 @@ mod shim;
 mod wait;
 
 pub use members::{SignalRefusals, is_alive, live_tree};
-pub use raw::{open_files_limit, raise_open_files_limit};

@@ -245,24 +245,12 @@ pub(crate) fn set_open_files_soft(soft: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }
 
-/// Soft and hard limit of open files of this process.
-/// # Errors
-/// Never on Linux.
-pub fn open_files_limit() -> io::Result<(u64, u64)> {
+/// Soft and hard limit of open files of this process. Async-signal-safe.
+fn open_files_limit() -> io::Result<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills a complete rlimit.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
     Ok((limit.rlim_cur, limit.rlim_max))
-}
-
-/// Raises the soft limit of open files of this process to the hard one, and returns what it was:
-/// what commands shall have.
-/// # Errors
-/// Never on Linux.
-pub fn raise_open_files_limit() -> io::Result<u64> {
-    let (soft, hard) = open_files_limit()?;
-    set_open_files_soft(hard)?;
-    Ok(soft)
 }
 
 /// Sets the niceness of this process. Async-signal-safe.

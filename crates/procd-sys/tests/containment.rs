@@ -14,6 +14,8 @@ use std::ffi::{CString, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use procd_core::{LeaderEnd, Tier};
@@ -74,15 +76,7 @@ type Test = fn(&mut Daemon);
 fn run_all() {
     nix::sys::signal::SigSet::all().thread_block().unwrap();
     for mode in [Mode::Cgroup, Mode::Shim] {
-        let options = ContainmentOptions {
-            mode,
-            require_atomic: false,
-            cgroup_root: None,
-            folder_id: format!("test-{}", std::process::id()),
-            instance: format!("{mode:?}"),
-        };
-        let established = establish(&options);
-        if let Containment::Unavailable { reason } = &established.containment {
+        if let Containment::Unavailable { reason } = contain(mode).1 {
             println!("SKIPPED: {mode:?}: {reason}");
             continue;
         }
@@ -97,20 +91,53 @@ fn run_all() {
         ];
         for (name, test) in tests {
             println!("{mode:?}: {name}");
-            let mut daemon = Daemon::start(&established.containment);
+            let (_, containment) = contain(mode);
+            let mut daemon = Daemon::start(&containment);
             test(&mut daemon);
             daemon.end();
+            assert_gone(&containment);
         }
         println!("{mode:?}: the end of the daemon ends everything");
-        the_end_of_the_daemon_ends_everything(Daemon::start(&established.containment));
+        let (options, containment) = contain(mode);
+        the_end_of_the_daemon_ends_everything(Daemon::start(&containment));
+        assert_gone(&containment);
         if mode == Mode::Cgroup {
             println!("{mode:?}: the next start sweeps what both left behind");
-            the_next_start_sweeps(&established.containment, &options);
+            the_next_start_sweeps(&options);
         }
-        assert!(established.containment.finish(Duration::from_secs(5)));
+        assert!(containment.finish(Duration::from_secs(5)));
     }
     println!("Shim: a killed shim is reported and its orphans die");
     a_killed_shim_is_reported();
+}
+
+/// Unique on the machine: other runs have groups beside ours.
+static FOLDER_ID: OnceLock<String> = OnceLock::new();
+
+fn mint() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().to_owned()
+}
+
+/// A containment of its own; the payload group of an unused one is removed by the sweep of the
+/// next, since all have one state folder.
+fn contain(mode: Mode) -> (ContainmentOptions, Containment) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let options = ContainmentOptions {
+        mode,
+        require_atomic: false,
+        cgroup_root: None,
+        folder_id: FOLDER_ID.get_or_init(mint).clone(),
+        instance: format!("{mode:?}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
+    };
+    let containment = establish(&options).containment;
+    (options, containment)
+}
+
+/// The guardian has removed the payload group with itself.
+fn assert_gone(containment: &Containment) {
+    if let Some(payload) = containment.payload() {
+        assert!(!payload.path().parent().unwrap().exists(), "{:?}", payload.path());
+    }
 }
 
 /// The daemon's side, without tokio.
@@ -490,8 +517,9 @@ fn the_end_of_the_daemon_ends_everything(mut daemon: Daemon) {
 
 /// Daemon and guardian die at once: the leaders go with the guardian, the rest stays for a sweep
 /// that must touch nothing of another state folder.
-fn the_next_start_sweeps(containment: &Containment, options: &ContainmentOptions) {
-    let mut daemon = Daemon::start(containment);
+fn the_next_start_sweeps(options: &ContainmentOptions) {
+    let containment = establish(options).containment;
+    let mut daemon = Daemon::start(&containment);
     let running = daemon.run(&format!("{DETACHED} sleep 1000"));
     let mut byte = [0];
     rustix::io::read(&running.stdout, &mut byte).unwrap();
@@ -500,7 +528,7 @@ fn the_next_start_sweeps(containment: &Containment, options: &ContainmentOptions
     rustix::process::waitpid(Some(guardian), rustix::process::WaitOptions::empty()).unwrap();
     assert!(!others().is_empty());
     let mut next = options.clone();
-    next.folder_id = "another".to_owned();
+    next.folder_id = mint();
     let stranger = establish(&next);
     assert_eq!(stranger.swept.removed, [] as [String; 0]);
     assert!(stranger.containment.payload().unwrap().remove().is_ok());
@@ -515,14 +543,7 @@ fn the_next_start_sweeps(containment: &Containment, options: &ContainmentOptions
 }
 
 fn a_killed_shim_is_reported() {
-    let options = ContainmentOptions {
-        mode: Mode::Shim,
-        require_atomic: false,
-        cgroup_root: None,
-        folder_id: "shim".to_owned(),
-        instance: "1".to_owned(),
-    };
-    let mut daemon = Daemon::start(&establish(&options).containment);
+    let mut daemon = Daemon::start(&contain(Mode::Shim).1);
     let running = daemon.request(&shell(&format!("{DETACHED} sleep 1000")), "/");
     let Report::Started { pid, .. } = daemon.report() else { panic!("not started") };
     let mut byte = [0];

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::as_count;
 use super::budget::{Charge, ReplyAccount, ReplyBudget};
 
-const STALL: Duration = Duration::from_millis(SEND_STALL_MS);
+/// How long a queue may stay full, and its last frames may take.
+pub(super) const STALL: Duration = Duration::from_millis(SEND_STALL_MS);
 
 /// A frame that waits to be written, with the room it takes.
 #[derive(Debug)]

@@ -226,7 +226,7 @@ mod tests {
 
     fn of(refusal: &Refusal) -> (&'static str, Details) {
         let body = wire(refusal);
-        (procd_protocol::words::Word::as_str(body.code.known().unwrap()), body.details)
+        (procd_protocol::words::Word::as_str(body.code.known().unwrap()), *body.details)
     }
 
     #[test]

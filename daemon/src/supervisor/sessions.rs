@@ -66,9 +66,12 @@ impl Session {
     /// The ledger's limits of this session.
     pub(super) fn limits(&self, limits: &Limits) -> SessionLimits {
         let quotas = &self.record.quotas;
+        let running_session_max = lowered(quotas.running_session_max, limits.running_session_max);
+        // A session of one line of work may give that loop all of its own slots.
+        let running_loop_max = quotas.running_loop_max.unwrap_or(limits.running_loop_max);
         SessionLimits {
-            running_loop_max: lowered(quotas.running_loop_max, limits.running_loop_max),
-            running_session_max: lowered(quotas.running_session_max, limits.running_session_max),
+            running_loop_max: running_loop_max.min(running_session_max),
+            running_session_max,
             memory_bytes: lowered(quotas.memory_session_bytes, limits.memory_session_bytes),
             spool_bytes: lowered(quotas.spool_session_bytes, limits.spool_session_bytes),
         }

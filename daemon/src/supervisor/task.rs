@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::api::{
-    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionState, Status,
+    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionFacts, SessionState,
+    Status,
 };
 use super::entry::Entry;
 use super::journal::{Committed, Journal, Saved, Tag};
@@ -303,6 +304,10 @@ impl Task {
             sessions: self.sessions.len() as u64,
             totals: self.totals(|_| true, session),
             storage_writable: self.journal.is_writable(),
+            session: session.and_then(|id| self.sessions.get(&id)).map(|session| SessionFacts {
+                label: session.record.label.clone(),
+                state: session.state(),
+            }),
         }
     }
 }

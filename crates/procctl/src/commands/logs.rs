@@ -27,10 +27,24 @@ pub(crate) async fn logs(links: &Links, logs: &Logs, format: Format) -> Result<u
     let mut last = pages.show(first)?;
     while !last.eof && (logs.follow || (last.more && last.next_cursor < end)) {
         let page = reader.page(&last, logs.follow).await?;
+        if is_stuck(&last, &page) {
+            if page.held_bytes.is_some() {
+                // Half a character, or an open sequence: not text yet.
+                break;
+            }
+            let what = "the daemon holds output back that it says is there".to_owned();
+            return Err(CtlError::Answer(what));
+        }
         last = pages.show(page)?;
     }
     pages.finish()?;
     Ok(0)
+}
+
+/// Whether the same would come for ever: more is there, and yet nothing of it comes.
+fn is_stuck(last: &Page, page: &Page) -> bool {
+    let is_same = page.next_cursor == last.next_cursor && page.total_bytes == last.total_bytes;
+    is_same && page.more && page.state == last.state
 }
 
 fn encoding(logs: &Logs, format: Format) -> Encoding {

@@ -165,7 +165,8 @@ fn the_classification_table_holds_row_by_row() {
     use Request::{Deadline, Interrupt, Kill, Shutdown, Terminate};
     let sigterm = LeaderEnd::Signal { signal: 15, core_dumped: false };
     let escalated = |requests: &[Request]| Requests { escalated: true, ..reached(requests) };
-    let rows: &[(LeaderEnd, Requests, S, R, Option<i32>, bool)] = &[
+    type Row = (LeaderEnd, Requests, S, R, Option<i32>, bool);
+    let rows: &[Row] = &[
         (CODE, reached(&[]), S::Exited, R::Exited, Some(3), false),
         (sigterm, reached(&[]), S::Exited, R::Exited, Some(143), false),
         (SIGKILLED, reached(&[]), S::Exited, R::Exited, Some(137), false),

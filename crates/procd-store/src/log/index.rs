@@ -1,7 +1,7 @@
 //! What the log knows of all that was ever submitted and still matters: the last number of each
 //! session, the ids that are taken, and the records that later saves are held against.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use procd_core::{Handle, SessionId};
 
@@ -15,6 +15,9 @@ use crate::scan::Restored;
 
 /// After damage numbers may be lost that were given already: so many are left out.
 const NUMBERS_SKIPPED: u64 = 1_000;
+
+/// Ids that are remembered of one process, a count: the newest, however often a kind repeats.
+const IDS_OF_PROCESS_MAX: usize = 256;
 
 /// An id that is taken.
 #[derive(Debug, Clone, Copy)]
@@ -136,7 +139,11 @@ impl Index {
     fn take(&mut self, key: u128, taken: Taken, encoded: &Encoded) {
         self.taken.insert(key, taken);
         if let Some(process) = encoded.process {
-            self.of_process.entry(process).or_default().push(key);
+            let keys = self.of_process.entry(process).or_default();
+            keys.push(key);
+            if keys.len() > IDS_OF_PROCESS_MAX {
+                self.taken.remove(&keys.remove(0));
+            }
         }
         if let Payload::Removal(removal) = &encoded.record.payload {
             self.removals.push(key);
@@ -269,22 +276,29 @@ impl Index {
         Ok(lines)
     }
 
-    fn forget_removals(&mut self, kept: &[(u64, Encoded)]) {
-        let kept: Vec<u128> = kept
+    fn forget_removals(&mut self, snapshot: &[(u64, Encoded)]) {
+        let is_state = |encoded: &Encoded| matches!(encoded.kind, Kind::Session | Kind::Process);
+        let kept: HashSet<u128> = snapshot
             .iter()
-            .filter(|(_, encoded)| encoded.kind == Kind::Removal)
+            .filter(|(_, encoded)| !is_state(encoded))
             .map(|(_, encoded)| encoded.key())
             .collect();
-        for key in self.removals.extract_if(.., |key| !kept.contains(key)) {
-            self.taken.remove(&key);
-        }
-        // Answers to notifications that outlived their record.
-        let stored = &self.stored;
-        for (_, keys) in self.of_process.extract_if(|process, _| !stored.contains_key(process)) {
-            for key in keys {
-                self.taken.remove(&key);
+        let (taken, stored) = (&mut self.taken, &self.stored);
+        let mut keeps = |key: &u128| {
+            let keeps = kept.contains(key);
+            if !keeps {
+                taken.remove(key);
             }
-        }
+            keeps
+        };
+        self.removals.retain(&mut keeps);
+        // Notifications that outlived their record, and the answers to them.
+        self.of_process.retain(|process, keys| {
+            if !stored.contains_key(process) {
+                keys.retain(&mut keeps);
+            }
+            !keys.is_empty()
+        });
     }
 }
 

@@ -365,15 +365,50 @@ fn a_part_is_full_16_mib_beyond_its_snapshot() {
 }
 
 #[test]
-fn ids_are_forgotten_with_their_process_and_taken_again_with_the_files() {
+fn ids_are_forgotten_with_their_process_and_with_the_part_of_a_removal() {
     let temp = Temp::new();
     let folder = temp.state();
     let (log, _) = open(&folder);
+    let sizes = || log.shared.lock().index.sizes();
+    let snapshot = |records| {
+        let (done, wait) = answer();
+        log.start_part(records, done);
+        wait().unwrap();
+    };
     for batch in life(0, 1) {
         commit(&log, batch);
     }
-    let index = &log.shared.lock().index;
-    assert_eq!(index.sizes(), (1, 0), "only the removal's own id is left");
+    assert_eq!(sizes(), (1, 0), "only the removal's own id is left");
+    snapshot(vec![(8, removal(&exited(0, 1)))]);
+    assert_eq!(sizes(), (1, 0), "its files still stand");
+    snapshot(vec![]);
+    assert_eq!(sizes(), (0, 0));
+    // A notification whose record is gone, kept by the snapshots until it is answered.
+    let outlived = notification(&exited(0, 2));
+    let seq = commit(&log, vec![outlived.clone()])[0].seq;
+    snapshot(vec![(seq, outlived.clone())]);
+    assert_eq!(commit(&log, vec![outlived])[0], Submitted { seq, appended: false });
+    commit(&log, vec![acknowledgement(&exited(0, 2))]);
+    snapshot(vec![]);
+    assert_eq!(sizes(), (0, 0));
+}
+
+#[test]
+fn the_ids_remembered_of_one_process_are_bounded() {
+    let temp = Temp::new();
+    let folder = temp.state();
+    let (log, _) = open(&folder);
+    let mut record = running(0, 1);
+    let mut events = Vec::new();
+    for _ in 0..400 {
+        count(&mut record, EventKind::SpoolDegraded);
+        let event =
+            Event::for_record(EventKind::SpoolDegraded, &record, EventDetail::default()).unwrap();
+        events.push(LogRecord::from(event));
+    }
+    let first = commit(&log, events.clone());
+    assert_eq!(log.shared.lock().index.sizes().0, 256);
+    assert_eq!(commit(&log, vec![events.pop().unwrap()])[0].seq, first[399].seq);
 }
 
 #[test]
