@@ -181,6 +181,7 @@ impl Task {
             self.refuse_opening(id, refusal);
             return;
         }
+        crate::failpoint::hit("session-before-append");
         let submitted =
             self.journal.submit(Tag::SessionOpened(id), vec![LogRecord::session(&session.record)]);
         session.seq = submitted.first().map_or(0, |submitted| submitted.seq);

@@ -168,6 +168,7 @@ impl Task {
             Tag::SessionClosed(session) => self.session_closed(session),
             // Not durable yet: the files go at the next restore.
             Tag::Removal(session, handle) if is_durable => {
+                crate::failpoint::hit("removal-durable");
                 self.storage.remove_process(session, handle);
             }
             Tag::Removal(..) | Tag::Update(_) | Tag::Snapshot => {}
