@@ -25,6 +25,7 @@ mod input;
 mod lease;
 mod output;
 mod page;
+mod pattern;
 mod process;
 mod record;
 mod roles;
@@ -32,6 +33,7 @@ mod session;
 mod start;
 mod stretch;
 mod tail;
+mod until;
 mod wait;
 
 pub use events::Following;

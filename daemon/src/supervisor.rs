@@ -43,8 +43,8 @@ pub mod view;
 pub use admission::access_of;
 pub use api::{
     Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
-    SESSION_KEY_BYTES, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome,
-    StopOutcome, Supervisor,
+    SESSION_KEY_BYTES, SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status,
+    StopAllOutcome, StopOutcome, Supervisor,
 };
 pub use list::{PlaceInList, PlacedView};
 pub use notices::Answer;

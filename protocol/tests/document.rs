@@ -128,16 +128,11 @@ mod document {
                 ("isolate", "true"),
                 ("allow_client", "true"),
                 ("fold", "true"),
-                ("require_success", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),
         ("process/start", "", &[("argv_base64", r#"["YQ=="]"#)]),
-        (
-            "process/output",
-            r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#,
-            &[("fold", "false"), ("on_gap", r#""mark""#), ("require_success", "false")],
-        ),
+        ("process/output", r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#, &[("fold", "false")]),
         (
             "process/input",
             r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,

@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod documents;
 mod faults;
 mod input;
 mod lifecycle;
@@ -69,6 +70,7 @@ mod protocol;
 mod real_work;
 mod recovery;
 mod stop;
+mod until;
 mod waits;
 
 use procd_tests::Tier;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use procd_core::{LoopId, Owner, SessionId};
 use procd_protocol::v1;
-use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, ErrorCode, SessionKey, limits};
 
 use super::error::wire;
@@ -13,7 +12,7 @@ use super::{Client, Done, Reply, invalid, millis, record};
 use crate::session::{AlreadyBound, Bound, Claim};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::view::WaiterSlots;
-use crate::supervisor::{SessionQuotas, SessionRules, SessionState};
+use crate::supervisor::{SessionQuotas, SessionRules};
 
 fn claim(client: &Client) -> Result<Claim<'_>, ErrorBody> {
     client.binding.claim().map_err(|AlreadyBound| {
@@ -110,16 +109,11 @@ pub(super) async fn attach(
         waiters: attached.waiters,
         attachment: attached.attachment,
     });
-    let state = match attached.state {
-        SessionState::Open => v1::SessionState::Open,
-        SessionState::Closing => v1::SessionState::Closing,
-        SessionState::Closed => v1::SessionState::Closed,
-    };
     let result = v1::SessionAttachResult {
         session_id: params.session_id,
         loop_id: params.loop_id,
         label: attached.label,
-        state: Open::Known(state),
+        state: record::session_state(attached.state),
         totals: record::totals(&attached.totals),
         free: record::free(attached.free),
     };

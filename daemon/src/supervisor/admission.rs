@@ -112,6 +112,7 @@ impl Task {
         );
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
+        crate::failpoint::hit("spawn-requested");
         let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
         let number = self.table.mint_number();
         let mut replies = joined;
@@ -145,6 +146,7 @@ impl Task {
             left: None,
         });
         self.remember(handle, started.into_iter().collect(), &submitted);
+        crate::failpoint::hit("start-registered");
     }
 
     fn mint_handle(&self) -> Result<Handle, Refusal> {
@@ -223,6 +225,7 @@ impl Task {
             return;
         };
         if is_durable {
+            crate::failpoint::hit("start-durable");
             active.start.durable = true;
             self.answer_start(handle);
         } else {
@@ -239,6 +242,9 @@ impl Task {
         let Some(active) = entry.active.as_mut() else { return };
         if !active.start.durable || active.start.spawn != SpawnAnswer::Done {
             return;
+        }
+        if !active.start.replies.is_empty() {
+            crate::failpoint::hit("start-before-reply");
         }
         for reply in active.start.replies.drain(..) {
             // A client that is gone changes nothing: the process is its session's.

@@ -277,6 +277,17 @@ pub struct Status {
     pub dropped_notifications: u64,
     /// Notifications that met another payload in their loop, a count.
     pub collisions: u64,
+    /// The session that was named, if there is one.
+    pub session: Option<SessionFacts>,
+}
+
+/// What a session's own status shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// What people call it.
+    pub label: Option<String>,
+    /// Its state.
+    pub state: SessionState,
 }
 
 /// A prepared start: what the record says of it, and the one-time act of starting it.

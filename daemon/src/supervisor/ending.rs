@@ -108,6 +108,7 @@ impl Task {
         let view = entry.view();
         let session = entry.owner.session;
         let Some(active) = entry.active.take() else { return };
+        crate::failpoint::hit("end-before-release");
         let answer = match active.start.spawn {
             SpawnAnswer::Failed(failure) => Err(spawn_refusal(failure, handle)),
             SpawnAnswer::Done | SpawnAnswer::Pending if active.failed.is_some() => {
@@ -145,6 +146,7 @@ impl Task {
 
     /// The spool is sealed, or could not be.
     pub(super) fn sealed(&mut self, handle: Handle, result: SealResult) {
+        crate::failpoint::hit("sealed");
         if self.settle_removed(handle) {
             return;
         }
@@ -162,7 +164,6 @@ impl Task {
             SealResult::Corrupt => entry.record.spool_state = SpoolState::Corrupt,
         }
         entry.show(true);
-        crate::failpoint::hit("seal-after");
         self.write_manifest(handle);
     }
 
@@ -183,7 +184,9 @@ impl Task {
                 let finished_at = entry.record.finished_at.unwrap_or(entry.record.created_at);
                 let kept =
                     Kept::new(session, finished_at, stored.process_bytes, entry.record.pinned);
+                crate::failpoint::hit("seal-before-append");
                 self.journal.submit(Tag::Update(handle), batch);
+                crate::failpoint::hit("seal-after-append");
                 self.retention.other_bytes = stored.other_bytes;
                 self.retention.keep(handle, kept);
                 self.retain(session);

@@ -2,7 +2,7 @@
 
 use procd_core::{Handle, SessionId};
 
-use super::api::{Caller, ListFilter, ListPage, Status};
+use super::api::{Caller, ListFilter, ListPage, SessionFacts, Status};
 use super::entry::Entry;
 use super::refusal::Refusal;
 use super::task::Task;
@@ -83,6 +83,10 @@ impl Task {
             storage_writable: self.journal.is_writable(),
             dropped_notifications: self.notices.dropped,
             collisions: self.notices.collisions(),
+            session: session.and_then(|id| self.sessions.get(&id)).map(|session| SessionFacts {
+                label: session.record.label.clone(),
+                state: session.state(),
+            }),
         }
     }
 }

@@ -88,6 +88,7 @@ impl Task {
     pub(super) fn removal_logged(&mut self, handle: Handle, saved: Saved) {
         let Some(removing) = self.removing.get_mut(&handle) else { return };
         let is_durable = saved == Saved::Yes;
+        crate::failpoint::hit("removal-durable");
         removing.is_durable = is_durable;
         if let Some(reply) = removing.reply.take() {
             let storage = Refusal::Setup { cause: "storage", process_id: None };

@@ -161,6 +161,7 @@ impl Task {
         }
         self.take_over_retention();
         self.restoring.settle(None);
+        crate::failpoint::hit("restore-taken-over");
     }
 
     /// The journals: the events of all records by their numbers.

@@ -24,7 +24,7 @@ use super::refusal::Refusal;
 use super::removal::Removing;
 use super::retention::Retention;
 use super::runner::Report;
-use super::sessions::{Opening, Sessions};
+use super::sessions::{EarlyAttach, Opening, Sessions};
 use super::shutdown::ShutdownRun;
 use super::storage::{Done, Storage};
 use super::subscriptions::Subscriptions;
@@ -149,7 +149,7 @@ impl Task {
         match command {
             Command::OpenSession { rules, reply } => self.open_session(*rules, reply),
             Command::AttachSession { owner, key, reply } => {
-                drop(reply.send(self.attach_session(owner, &key)));
+                self.attach_session(EarlyAttach { owner, key, reply });
             }
             Command::AttachOperator { reply } => drop(reply.send(self.attach_operator())),
             Command::Detached { session, connection } => self.detached(session, connection),

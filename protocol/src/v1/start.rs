@@ -127,7 +127,7 @@ params! {
         limit_bytes: u64,
         /// Not in force yet.
         fold: bool,
-        /// Not in force yet.
+        /// Whether an end that is no success is an error.
         require_success: bool,
         /// Only makes the plan, and starts nothing.
         dry_run: bool,
@@ -299,7 +299,7 @@ impl Params for StartParams {
     fn later(&self) -> Option<&'static str> {
         first_given!(
             self: argv_base64, shell, login, cwd_base64, env_base64, umask, tty, rows, cols,
-            limits, limits_required, limits_fallback, isolate, allow_client, fold, require_success,
+            limits, limits_required, limits_fallback, isolate, allow_client, fold,
         )
         .or_else(|| {
             let keeps = self.on_leader_exit == Some(OnLeaderExit::KeepTree);

@@ -35,6 +35,8 @@ async fn a_session_is_opened_attached_and_closed() {
     assert_eq!(closed, json!({"stopped": 0, "failures": []}));
     let error = wire.error("process/start", json!({"argv": ["x"]})).await;
     assert_eq!(error["code"], "supervisor_shutting_down");
+    let own = wire.result("daemon/status", json!({})).await["session"].clone();
+    assert_eq!((&own["label"], &own["state"]), (&json!("mine"), &json!("closed")));
 }
 
 #[tokio::test]

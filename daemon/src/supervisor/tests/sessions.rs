@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::world::{World, request, soon};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{Order, Report};
-use crate::supervisor::{Caller, SessionRules, SessionState};
+use crate::supervisor::{Caller, ListFilter, SessionRules, SessionState};
 
 #[tokio::test]
 async fn an_unknown_session_and_a_wrong_key_get_the_same_answer() {
