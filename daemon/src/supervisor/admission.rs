@@ -4,6 +4,7 @@
 use procd_core::lease::{Claim, ClaimKind};
 use procd_core::life::Request;
 use procd_core::queue::Granted;
+use procd_core::quota::Ceilings;
 use procd_core::state::{Access, ProcessState, SpoolState};
 use procd_core::{Handle, Life, OriginId, Owner, Requests};
 use procd_store::log::LogRecord;
@@ -22,7 +23,7 @@ use super::refusal::Refusal;
 use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
-use crate::drain::{DrainOptions, Output};
+use crate::drain::{DrainOptions, Output, OutputWriter};
 
 /// Tries to mint a handle that no record has.
 const HANDLE_TRIES: usize = 8;
@@ -55,7 +56,7 @@ impl Task {
         &mut self,
         owner: Owner,
         request: Arc<StartRequest>,
-        prepared: Prepared,
+        prepared: Box<Prepared>,
         ticket: Ticket,
         reply: Reply<Started>,
     ) {
@@ -75,7 +76,7 @@ impl Task {
     /// step that failed.
     pub(super) fn begin(&mut self, start: QueuedStart, granted: Granted) {
         let QueuedStart { owner, request, prepared, reply } = start;
-        let Prepared { facts, launch } = prepared;
+        let Prepared { facts, launch } = *prepared;
         let made = self.gate(owner).and_then(|_| self.mint_handle()).and_then(|handle| {
             self.keep_key(owner, request.key.as_ref(), handle).map(|key| (handle, key))
         });
@@ -101,15 +102,7 @@ impl Task {
         batch.extend(started.clone().map(LogRecord::from));
         let submitted = self.journal.submit(Tag::Start(handle), batch);
         crate::failpoint::hit("start-after-append");
-        let (output, writer) = Output::create(
-            self.storage.spool_path(owner.session, &handle),
-            DrainOptions {
-                memory_bytes: ceilings.memory_bytes,
-                spool_bytes: ceilings.spool_bytes,
-                boot_id: self.boot_id,
-                budgets: self.budgets.clone(),
-            },
-        );
+        let (output, writer) = self.new_output(owner, handle, ceilings);
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
         crate::failpoint::hit("spawn-requested");
@@ -147,6 +140,23 @@ impl Task {
         });
         self.remember(handle, started.into_iter().collect(), &submitted);
         crate::failpoint::hit("start-registered");
+    }
+
+    fn new_output(
+        &self,
+        owner: Owner,
+        handle: Handle,
+        ceilings: Ceilings,
+    ) -> (Output, OutputWriter) {
+        Output::create(
+            self.storage.spool_path(owner.session, &handle),
+            DrainOptions {
+                memory_bytes: ceilings.memory_bytes,
+                spool_bytes: ceilings.spool_bytes,
+                boot_id: self.boot_id,
+                budgets: self.budgets.clone(),
+            },
+        )
     }
 
     fn mint_handle(&self) -> Result<Handle, Refusal> {

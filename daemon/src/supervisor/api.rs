@@ -348,7 +348,7 @@ pub enum Command {
     Admit {
         owner: Owner,
         request: Arc<StartRequest>,
-        prepared: Prepared,
+        prepared: Box<Prepared>,
         ticket: Ticket,
         reply: Reply<Started>,
     },
@@ -493,7 +493,7 @@ impl Supervisor {
     ) -> Result<Started, Refusal> {
         super::admission::place(request, gate)?;
         let request = Arc::new(request.clone());
-        let prepared = (self.prepare)(request.clone()).await?;
+        let prepared = Box::new((self.prepare)(request.clone()).await?);
         let ticket = self.ticket();
         let admitted = self.ask(|reply| Command::Admit { owner, request, prepared, ticket, reply });
         self.unless_gone(admitted, ticket, gone).await

@@ -47,7 +47,7 @@ pub(super) enum Wish {
 pub(super) struct QueuedStart {
     pub(super) owner: Owner,
     pub(super) request: Arc<StartRequest>,
-    pub(super) prepared: Prepared,
+    pub(super) prepared: Box<Prepared>,
     pub(super) reply: Reply<Started>,
 }
 
@@ -165,7 +165,7 @@ impl Task {
         let missing = self.queue.line.leave(number);
         let Some(waiting) = self.queue.waiting.remove(&number) else { return };
         self.queue.by_ticket.remove(&waiting.ticket);
-        let refusal = refusal.unwrap_or_else(|| match missing {
+        let refusal = refusal.unwrap_or(match missing {
             Some(Missing::Quota(error)) => Refusal::Quota(error),
             Some(Missing::Busy { by, .. }) => Refusal::Busy { process_id: by },
             None => Refusal::Internal,

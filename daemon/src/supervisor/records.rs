@@ -61,7 +61,6 @@ pub(super) fn leader_exit_batch(
 }
 
 /// The terminal record, its events and its notification: durable together or not at all.
-#[expect(clippy::type_complexity, reason = "a value between two neighbours")]
 pub(super) fn terminal_batch(
     record: &Record,
     kind: EventKind,

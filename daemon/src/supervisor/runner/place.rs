@@ -44,15 +44,16 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
                 }
             }
             // No link: a folder, a file, or nothing.
-            Err(error) => match error.kind() {
-                io::ErrorKind::InvalidInput
-                | io::ErrorKind::NotFound
-                | io::ErrorKind::NotADirectory => done = next,
-                _ => return Err(error),
-            },
+            Err(error) if is_no_link(&error) => done = next,
+            Err(error) => return Err(error),
         }
     }
     Ok(done)
+}
+
+fn is_no_link(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
+    [InvalidInput, NotADirectory, NotFound].contains(&error.kind())
 }
 
 /// The components that lead on.
