@@ -100,7 +100,9 @@ mod document {
             let told = rows.iter().filter(|row| row[0].starts_with('`'));
             let told: BTreeSet<_> = told.map(|row| (row[0], row.last() == Some(&"must"))).collect();
             let names = |names: &'static [&str], must| {
-                names.iter().map(move |name| (format!("`{name}`"), must))
+                // `for` is no name that Rust lets a field have.
+                let of_wire = |name: &'static str| if name == "request" { "for" } else { name };
+                names.iter().map(move |name| (format!("`{}`", of_wire(name)), must))
             };
             let wanted: BTreeSet<_> = names(required, true).chain(names(optional, false)).collect();
             let told: BTreeSet<_> = told.into_iter().map(|(n, m)| (n.to_owned(), m)).collect();

@@ -97,7 +97,6 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("process/start", r#"{"argv":["a"],"workspace":{"root":"/a"}}"#, "workspace.access", Missing),
     ("process/start", r#"{"argv":["a"],"origin":"$NIL"}"#, "origin", Mistyped),
     ("process/start", r#"{"argv":["a"],"request_key":""}"#, "request_key", Refused),
-    ("process/start", r#"{"argv":["a"],"dry_run":true}"#, "dry_run", Unsupported),
     ("process/start", r#"{"argv":["a"],"Label":"x"}"#, "Label", Unknown),
     ("process/output", r#"{}"#, "process_id", Refused),
     ("process/output", r#"{"process_id":"$IDx"}"#, "process_id", Mistyped),

@@ -71,6 +71,11 @@ pub struct Acknowledgement {
     pub disposition: Disposition,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 /// A request key that outlives its record for the rest of its ten minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +102,7 @@ pub enum Removal {
         #[serde(with = "text")]
         process_id: Handle,
         /// The highest number among its events: they go with it.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_zero")]
         events_through: u64,
         /// The key of its start, if it has to be known beyond the record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
