@@ -23,6 +23,7 @@ mod facts;
 mod input;
 mod output;
 mod page;
+mod pattern;
 mod process;
 mod record;
 mod roles;
@@ -30,6 +31,7 @@ mod session;
 mod start;
 mod stretch;
 mod tail;
+mod until;
 mod wait;
 
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};

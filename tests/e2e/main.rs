@@ -70,6 +70,7 @@ mod protocol;
 mod real_work;
 mod recovery;
 mod stop;
+mod until;
 mod waits;
 
 use procd_tests::Tier;

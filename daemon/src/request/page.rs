@@ -28,6 +28,21 @@ pub(super) struct Form {
     pub(super) encoding: Encoding,
     pub(super) filter: Filter,
     pub(super) tags: bool,
+    /// Whether bytes that are not kept any more fail the read.
+    pub(super) gap_is_error: bool,
+}
+
+impl Form {
+    /// Safe text of both streams, nothing else.
+    pub(super) const fn text(limit: usize) -> Self {
+        Self {
+            limit,
+            encoding: Encoding::SafeText,
+            filter: Filter::Combined,
+            tags: false,
+            gap_is_error: false,
+        }
+    }
 }
 
 /// What is left of one reply for its pages.

@@ -19,7 +19,7 @@ use super::entry::Entry;
 use super::journal::{Committed, Journal, Saved, Tag};
 use super::refusal::Refusal;
 use super::runner::Report;
-use super::sessions::Sessions;
+use super::sessions::{EarlyAttach, Sessions};
 use super::shutdown::ShutdownRun;
 use super::storage::{Done, Storage};
 use super::table::Table;
@@ -130,7 +130,7 @@ impl Task {
         match command {
             Command::OpenSession { rules, reply } => self.open_session(*rules, reply),
             Command::AttachSession { owner, key, reply } => {
-                drop(reply.send(self.attach_session(owner, &key)));
+                self.attach_session(EarlyAttach { owner, key, reply });
             }
             Command::Detached { session } => self.detached(session),
             Command::CloseSession { owner, purge, grace, reply } => {

@@ -127,7 +127,7 @@ params! {
         limit_bytes: u64,
         /// Not in force yet.
         fold: bool,
-        /// Not in force yet.
+        /// Whether an end that is no success is an error.
         require_success: bool,
         /// Not in force yet.
         dry_run: bool,
@@ -297,7 +297,7 @@ impl Params for StartParams {
         first_given!(
             self: argv_base64, shell, login, cwd_base64, env_base64, umask, tty, rows, cols,
             queue_timeout_ms, limits, limits_required, limits_fallback, workspace, isolate,
-            request_key, allow_client, fold, require_success, dry_run,
+            request_key, allow_client, fold, dry_run,
         )
         .or_else(|| {
             let keeps = self.on_leader_exit == Some(OnLeaderExit::KeepTree);
