@@ -24,6 +24,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filter: Vec<String>,
     },
+    /// The long form of the fault tests: a crash at each named point, then kills at random moments.
+    Faults {
+        /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
+        words: Vec<String>,
+    },
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -31,6 +36,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test { filter } => gate::test(&filter),
+        Task::Faults { words } => gate::faults(&words),
         Task::Ci => gate::ci(),
     };
     match outcome {
