@@ -62,6 +62,7 @@ mod children;
 mod documents;
 mod faults;
 mod input;
+mod journal;
 mod lifecycle;
 mod limits;
 mod operators;
