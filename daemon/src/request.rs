@@ -21,6 +21,7 @@ mod daemon;
 mod error;
 mod facts;
 mod input;
+mod keys;
 mod output;
 mod page;
 mod process;
@@ -152,6 +153,8 @@ pub enum Reply {
     Output(v1::OutputResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
+    StopAll(v1::StopAllResult),
+    Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
     OperatorAttach(v1::OperatorAttachResult),
@@ -191,6 +194,8 @@ async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> 
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
+        Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,

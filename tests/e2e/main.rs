@@ -61,6 +61,7 @@ mod bad_input;
 mod children;
 mod faults;
 mod input;
+mod kept;
 mod lifecycle;
 mod limits;
 mod operators;
@@ -68,7 +69,9 @@ mod output;
 mod protocol;
 mod real_work;
 mod recovery;
+mod signals;
 mod stop;
+mod terminal;
 mod waits;
 
 use procd_tests::Tier;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use procd_core::quota::Ceilings;
-use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord};
+use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
 use rustix::io::Errno;
 
@@ -27,6 +27,8 @@ pub struct Plan {
     pub(super) folder: Result<OwnedFd, SpawnFailure>,
     pub(super) stdin: StdinMode,
     pub(super) merge_streams: bool,
+    /// A terminal of this size in place of pipes.
+    pub(super) tty: Option<TtySize>,
 }
 
 impl Plan {
@@ -39,7 +41,13 @@ impl Plan {
             envp: Vec::new(),
             options: procd_sys::image::ChildOptions::default(),
         };
-        Self { image, folder: Err(failure), stdin: StdinMode::Null, merge_streams: false }
+        Self {
+            image,
+            folder: Err(failure),
+            stdin: StdinMode::Null,
+            merge_streams: false,
+            tty: None,
+        }
     }
 }
 
@@ -53,10 +61,16 @@ pub(super) fn make(
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
     let folder = open_folder(&folder_path);
-    let environment = options.environment.build(&request.env)?;
+    let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;
     let image = image(options, request, &environment)?;
-    let plan = Plan { image, folder, stdin: request.stdin, merge_streams: request.merge_streams };
+    let plan = Plan {
+        image,
+        folder,
+        stdin: request.stdin,
+        merge_streams: request.merge_streams,
+        tty: request.tty,
+    };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),
         tier,
@@ -143,6 +157,7 @@ fn image(
         .collect::<Result<_, _>>()
         .map_err(nul)?;
     let mut child = options.child;
+    child.terminal = request.tty.is_some();
     child.umask = request.umask.unwrap_or(child.umask) & 0o777;
     Ok(Image { candidates, argv, envp, options: child })
 }

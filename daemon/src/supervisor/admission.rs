@@ -153,7 +153,7 @@ impl Task {
                 effective: Access::Unclaimed,
                 enforced: None,
             },
-            tty: None,
+            tty: request.tty,
             tier: facts.tier,
             limits: facts.limits,
             state: ProcessState::Starting,

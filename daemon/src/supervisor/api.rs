@@ -167,6 +167,15 @@ pub struct StopAllOutcome {
     pub failures: Vec<StopOutcome>,
 }
 
+/// Which of a caller's processes a stop of many is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StopScope {
+    /// An owner's whole session in place of its loop.
+    pub whole_session: bool,
+    /// The session an operator names.
+    pub session: Option<SessionId>,
+}
+
 /// Which records to list. All given conditions hold together.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
@@ -263,6 +272,14 @@ pub enum Command {
         mode: StopMode,
         grace: Option<Duration>,
         reply: Reply<StopOutcome>,
+    },
+    /// The end of many: each is asked at once, and answers for itself.
+    StopAll {
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+        reply: Reply<Vec<oneshot::Receiver<Result<StopOutcome, Refusal>>>>,
     },
     /// A page of records.
     List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },
@@ -392,6 +409,26 @@ impl Supervisor {
         grace: Option<Duration>,
     ) -> Result<StopOutcome, Refusal> {
         self.ask(|reply| Command::Stop { caller, handle, mode, grace, reply }).await
+    }
+
+    /// Stops all that runs of a loop or a session, in one grace period; answers when the last has
+    /// ended. What vanishes meanwhile is left out.
+    /// # Errors
+    /// `SessionNotFound`.
+    pub async fn stop_all(
+        &self,
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+    ) -> Result<Vec<StopOutcome>, Refusal> {
+        let stops =
+            self.ask(|reply| Command::StopAll { caller, which, mode, grace, reply }).await?;
+        let mut outcomes = Vec::with_capacity(stops.len());
+        for stop in stops {
+            outcomes.extend(stop.await.ok().and_then(Result::ok));
+        }
+        Ok(outcomes)
     }
 
     /// Lists records, newest first.
