@@ -1,6 +1,8 @@
 //! One client: frames in, replies out, each request a task of its own.
 //!
-//!     socket -> frames -> envelope -> request (a task each) -> send queue -> socket
+//! ```text
+//! socket -> frames -> envelope -> request (a task each) -> send queue -> socket
+//! ```
 //!
 //! Everything a client can make the daemon hold is counted: bytes and number of its requests,
 //! bytes and number of its replies, age of a half frame, protocol errors a minute. What is over

@@ -1,7 +1,9 @@
 //! Pipes to store, on threads of their own: one task per process owns all its streams and the
 //! single writer of its output. Nothing here knows a process, a request or a record.
 //!
-//!     stream -> read -> spool (segment, then index) -> memory window and bounds -> listeners
+//! ```text
+//! stream -> read -> spool (segment, then index) -> memory window and bounds -> listeners
+//! ```
 //!
 //! A reader never slows a drain: bytes are pushed and bounds moved under a short lock that is
 //! never held across a system call or an `.await`.

@@ -24,6 +24,7 @@ mod input;
 mod keys;
 mod output;
 mod page;
+mod pattern;
 mod process;
 mod record;
 mod roles;
@@ -31,6 +32,7 @@ mod session;
 mod start;
 mod stretch;
 mod tail;
+mod until;
 mod wait;
 
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};

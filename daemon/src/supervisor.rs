@@ -33,8 +33,8 @@ pub mod view;
 
 pub use api::{
     Attached, Attachment, Caller, Command, Gate, ListFilter, ListPage, Opened, SESSION_KEY_BYTES,
-    SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome, StopOutcome,
-    StopScope, Supervisor,
+    SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome,
+    StopOutcome, StopScope, Supervisor,
 };
 pub use records::cause_word;
 pub use spawn::{Parts, Spawned, spawn};

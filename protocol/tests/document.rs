@@ -115,17 +115,12 @@ mod document {
                 ("request_key", r#""k""#),
                 ("allow_client", "true"),
                 ("fold", "true"),
-                ("require_success", "true"),
                 ("dry_run", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),
         ("process/start", "", &[("argv_base64", r#"["YQ=="]"#)]),
-        (
-            "process/output",
-            r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#,
-            &[("fold", "false"), ("on_gap", r#""mark""#), ("require_success", "false")],
-        ),
+        ("process/output", r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#, &[("fold", "false")]),
         (
             "process/input",
             r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,

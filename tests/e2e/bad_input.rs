@@ -285,7 +285,6 @@ fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
         ("request_key", json!("key")),
         ("allow_client", json!(true)),
         ("fold", json!(true)),
-        ("require_success", json!(true)),
         ("dry_run", json!(true)),
         ("on_leader_exit", json!("keep_tree")),
         ("env_base64", json!({"A": "/w=="})),

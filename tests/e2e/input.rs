@@ -35,6 +35,7 @@ both_tiers! {
         send(&mut owner, &process, json!({"eof": true}));
         let late = json!({"process_id": process, "data": "y"});
         owner.wire.refused("stdin_closed", "process/input", late.clone());
+        owner.output(&process, json!({"wait": "any"}));
         owner.stop(&process, "kill", 0);
         owner.wire.refused("stdin_closed", "process/input", late);
         assert_eq!(owner.text(&process), "x");

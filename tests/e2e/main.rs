@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod documents;
 mod faults;
 mod input;
 mod kept;
@@ -72,6 +73,7 @@ mod recovery;
 mod signals;
 mod stop;
 mod terminal;
+mod until;
 mod waits;
 
 use procd_tests::Tier;

@@ -337,3 +337,23 @@ fn a_client_that_does_not_read_loses_its_connection_and_nobody_else_anything() {
     drop(lazy);
     assert_eq!(owner.bytes(&process, 0).len(), 2_000_000);
 }
+
+/// Symptom: of many first clients with one shared key some made a second session. Cause: an id was in use from the moment
+/// its open arrived, and could be attached only once that was durable, so a client in between got both refusals.
+#[test]
+fn who_is_told_that_an_id_is_in_use_can_attach_to_it() {
+    let daemon = start();
+    for round in 0..40 {
+        let id = format!("11111111-2222-4333-8444-1{round:011}");
+        let open = json!({"session_id": id, "session_key": "A".repeat(43)});
+        let attach = json!({"session_id": id, "loop_id": id, "session_key": "A".repeat(43)});
+        let (mut first, mut second, mut third) =
+            (daemon.connect(), daemon.connect(), daemon.connect());
+        let opening = first.send("session/open", open.clone());
+        let refused = second.call("session/open", open);
+        if refused.is_err() {
+            third.ok("session/attach", attach);
+        }
+        assert_eq!(first.reply(opening).is_ok(), refused.is_err(), "{refused:?}");
+    }
+}

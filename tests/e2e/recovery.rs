@@ -34,6 +34,20 @@ fn wide() -> (&'static str, &'static str) {
     ("running_loop_max = 32", "running_session_max = 32")
 }
 
+/// A process of the test's own that has this very pid: the namespace is told which one to give next.
+fn stranger_with(pid: u64) -> std::process::Child {
+    wait::until("a stranger has the pid", wait::STEP, || {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let mut child = binaries::command("sleep").arg("600").spawn().unwrap();
+        if u64::from(child.id()) == pid {
+            return Some(child);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    })
+}
+
 fn reattach(daemon: &Daemon, opened: &Value) -> Owner {
     let mut wire = daemon.connect();
     let params = json!({"session_id": opened["session_id"], "loop_id": opened["loop_id"], "session_key": opened["session_key"]});
@@ -86,6 +100,29 @@ both_tiers_inside! {
         daemon.kill();
         daemon.restart();
         assert_eq!(reattach(&daemon, &owner.opened).list(), before);
+    }
+
+    /// Law 7: a pid of before is a stranger's now.
+    fn a_stranger_with_the_pid_of_a_lost_process_is_left_alone(tier) {
+        let mut daemon = Setup::new(tier).start();
+        let mut owner = daemon.owner();
+        let process = owner.background(&["sleep", "600"]);
+        let inspected = daemon.operator().ok("process/inspect", json!({"process_id": process}));
+        let pid = inspected["pids"][0].as_u64().unwrap();
+        daemon.kill();
+        wait::until_true("nothing lives any more", wait::STEP, || leaks::everybody().is_empty());
+        let mut stranger = stranger_with(pid);
+        daemon.restart();
+        let mut again = reattach(&daemon, &owner.opened);
+        assert_eq!(again.record(&process)["state"], "lost_on_restore");
+        for mode in ["interrupt", "terminate", "kill"] {
+            assert_eq!(again.stop(&process, mode, 0)["state"], "lost_on_restore");
+        }
+        daemon.terminate();
+        assert!(daemon.ended().success());
+        assert!(stranger.try_wait().unwrap().is_none(), "the stranger was ended");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
     }
 
     /// Killed in the middle of many starts and ends: what was acknowledged is there, and nothing twice.

@@ -120,18 +120,17 @@ impl CtlError {
         }
     }
 
-    /// The daemon's refusal with what to do next. Its cause is told where the sentence leaves it
-    /// out.
+    /// The daemon's refusal with what to do next; the errno where the sentence has no word for it.
     pub(crate) fn refused(body: ErrorBody) -> Self {
         let ErrorBody { code, mut message, details, .. } = body;
         let advice = match &code {
             Open::Known(code) => advice(*code),
             Open::Unknown(_) => "see the daemon's documents for this code",
         };
-        let cause = details.cause.map(|cause| cause.replace('_', " "));
-        let reasons: Vec<String> = cause.into_iter().chain(details.errno).collect();
-        if !reasons.is_empty() && !reasons.iter().any(|reason| message.contains(reason)) {
-            message = format!("{message} ({})", reasons.join(", "));
+        if details.cause.as_deref() == Some("other")
+            && let Some(errno) = details.errno.filter(|errno| !message.contains(errno))
+        {
+            message = format!("{message} ({errno})");
         }
         Self::Refused { code, message, advice }
     }
@@ -189,7 +188,7 @@ const fn advice(code: ErrorCode) -> &'static str {
         ErrorCode::ProcessSetupFailed => "see the daemon's log and `procctl status`",
         ErrorCode::PtyUnavailable => "start it with a terminal, or do without",
         ErrorCode::NotFound => "`procctl ps` lists your processes, `procctl ps -a` all",
-        ErrorCode::StdinClosed => "`procctl inspect` tells whether it still runs",
+        ErrorCode::StdinClosed => "`procctl inspect` shows its record",
         ErrorCode::InputBackpressure => "let the process read what it has, then send it again",
         ErrorCode::CursorGap | ErrorCode::CursorAhead => "read from a cursor that is kept",
         ErrorCode::TimedOut
@@ -299,20 +298,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_when_the_sentence_leaves_it_out() {
-        let details = Details {
-            cause: Some("no_such_program".to_owned()),
-            errno: Some("ENOENT".to_owned()),
-            ..Details::default()
-        };
-        let text = |message: &str| {
+    fn an_errno_is_told_where_there_is_no_word_for_the_cause() {
+        let text = |cause: &str| {
+            let details = Details {
+                cause: Some(cause.to_owned()),
+                errno: Some("EIO".to_owned()),
+                ..Details::default()
+            };
             let code = ErrorCode::SpawnFailed;
-            CtlError::refused(ErrorBody::with_details(code, message, details.clone())).to_string()
+            CtlError::refused(ErrorBody::with_details(code, "it did not start", details))
+                .to_string()
         };
-        assert!(
-            text("it did not start").starts_with("it did not start (no such program, ENOENT);")
-        );
-        assert!(text("no such program").starts_with("no such program;"));
+        assert!(text("other").starts_with("it did not start (EIO);"));
+        assert!(text("no_such_program").starts_with("it did not start;"));
     }
 
     #[test]

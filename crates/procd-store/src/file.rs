@@ -11,6 +11,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::StoreError;
+use crate::failpoint;
 
 /// Rights of each file.
 pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -158,14 +159,19 @@ pub(crate) fn replace_with(
     let temporary = temporary_path(path);
     let folder = path.parent().unwrap_or(Path::new("."));
     let renamed = write_temporary(&temporary, write).and_then(|()| {
-        fs::rename(&temporary, path).map_err(|errno| StoreError::io("rename", path, errno))
+        failpoint::fail("file-before-rename")
+            .and_then(|()| Ok(fs::rename(&temporary, path)?))
+            .map_err(|source| StoreError::io("rename", path, source))
     });
     if let Err(error) = renamed {
         // The first failure is the one to tell; what cannot be removed now is swept at a restore.
         fs::unlink(&temporary).ok();
         return Err(error);
     }
-    sync_folder(folder)
+    failpoint::hit("file-after-rename");
+    sync_folder(folder)?;
+    failpoint::hit("file-after-folder-sync");
+    Ok(())
 }
 
 fn write_temporary(
@@ -180,8 +186,12 @@ fn write_temporary(
         }
         other => other?,
     };
-    write(&mut file).map_err(|source| StoreError::io("write", path, source))?;
-    file.sync_all().map_err(|source| StoreError::io("sync", path, source))
+    failpoint::fail("file-before-write")
+        .and_then(|()| write(&mut file))
+        .map_err(|source| StoreError::io("write", path, source))?;
+    failpoint::fail("file-before-sync")
+        .and_then(|()| file.sync_all())
+        .map_err(|source| StoreError::io("sync", path, source))
 }
 
 fn temporary_path(path: &Path) -> PathBuf {

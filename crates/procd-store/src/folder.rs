@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::damage::Damage;
 use crate::error::StoreError;
+use crate::failpoint;
 use crate::file::{self, Found};
 
 /// The format of the state folder that this build writes.
@@ -141,10 +142,12 @@ impl StateFolder {
     /// [`StoreError::Io`]; the file stays where it was, or lies there without a reason.
     pub fn quarantine(&self, path: &Path, reason: &str) -> Result<PathBuf, StoreError> {
         let target = self.free_place(&self.flat_name(path))?;
+        failpoint::hit("quarantine-before-rename");
         match fs::rename(path, &target) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(StoreError::io("move to quarantine", path, errno)),
         }
+        failpoint::hit("quarantine-before-reason");
         self.write_reason(&target, reason)?;
         Ok(target)
     }

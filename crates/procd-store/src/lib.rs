@@ -10,6 +10,7 @@ mod closed;
 pub mod damage;
 pub mod error;
 pub mod event;
+pub mod failpoint;
 mod file;
 pub mod folder;
 pub mod log;

@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use procd_core::SessionId;
 
 use crate::error::StoreError;
+use crate::failpoint;
 use crate::folder::StateFolder;
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
@@ -229,7 +230,8 @@ impl CommitLog {
     #[must_use]
     pub fn part_is_full(&self) -> bool {
         let grown = self.shared.grown.load(Ordering::Relaxed);
-        let is_due = grown >= self.shared.due.load(Ordering::Relaxed)
+        let due = self.shared.due.load(Ordering::Relaxed);
+        let is_due = grown >= failpoint::value("part-bytes").unwrap_or(due)
             || (grown > 0 && self.shared.parts.load(Ordering::Relaxed) > PARTS_MAX);
         is_due && !self.shared.lock().is_starting_part
     }

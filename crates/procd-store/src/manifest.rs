@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use crate::closed;
 use crate::error::StoreError;
 use crate::event::{Event, EventKind, REPEATED_EVENTS_MAX};
+use crate::failpoint;
 use crate::file::{self, Found};
 use crate::folder::StateFolder;
 use crate::record::{RECORD_VERSION, Record};
@@ -101,7 +102,10 @@ pub fn write(folder: &StateFolder, manifest: &ManifestFile) -> Result<(), StoreE
         let stored = read_path(&path)?;
         rules::Stored::of(&stored.record).check(record).map_err(refuse)?;
     }
-    file::replace(&path, &closed::encode("manifest", manifest)?)
+    failpoint::hit("manifest-before-write");
+    file::replace(&path, &closed::encode("manifest", manifest)?)?;
+    failpoint::hit("manifest-durable");
+    Ok(())
 }
 
 /// Reads the file of one process, strictly.
@@ -125,7 +129,10 @@ pub fn read(
 /// # Errors
 /// [`StoreError::Io`].
 pub fn remove(folder: &StateFolder, session: SessionId, handle: &Handle) -> Result<(), StoreError> {
-    file::remove(&folder.manifest_path(session, handle))
+    failpoint::hit("removal-before-manifest");
+    file::remove(&folder.manifest_path(session, handle))?;
+    failpoint::hit("removal-after-manifest");
+    Ok(())
 }
 
 fn read_path(path: &Path) -> Result<ManifestFile, StoreError> {

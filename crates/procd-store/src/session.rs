@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
+use crate::failpoint;
 use crate::file;
 use crate::folder::StateFolder;
 use crate::{closed, text};
@@ -138,7 +139,9 @@ fn session_file(folder: &StateFolder, session: SessionId) -> PathBuf {
 pub fn write(folder: &StateFolder, record: &SessionRecord) -> Result<(), StoreError> {
     let path = folder.session_path(record.session_id);
     check_outside(folder.path(), &record.workspaces)?;
+    failpoint::hit("session-before-folder");
     let is_new = file::make_folder(&path)?;
+    failpoint::hit("session-before-file");
     check_folder(&path)?;
     for place in ["manifests", "spools"] {
         file::make_folder(&path.join(place))?;
@@ -149,7 +152,11 @@ pub fn write(folder: &StateFolder, record: &SessionRecord) -> Result<(), StoreEr
     }
     let body = closed::encode("session record", &FileOut { session: record })?;
     file::replace(&session_file(folder, record.session_id), &body)?;
-    if is_new { file::sync_folder(&folder.sessions_path()) } else { Ok(()) }
+    if is_new {
+        file::sync_folder(&folder.sessions_path())?;
+    }
+    failpoint::hit("session-file-durable");
+    Ok(())
 }
 
 /// Reads a session's record, strictly.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod fold;
 mod render;
 mod sequence;
 mod start;
@@ -21,6 +22,7 @@ mod tail;
 mod unit;
 
 pub use binary::is_binary;
+pub use fold::{FOLDED_LINE_BYTES_MAX, FOLDED_RAW_BYTES_MAX, Folded, Folder};
 pub use render::{Page, Raw, render};
 pub use sequence::SEQUENCE_BYTES_MAX;
 pub use tail::{Tail, split_limit, tail};

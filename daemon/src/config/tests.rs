@@ -182,3 +182,21 @@ fn wrong_flags_and_variables_are_named() {
         "environment variable PROCD_CHILD_NICE: wrong value for `child_nice`: an integer is wanted"
     );
 }
+
+#[test]
+fn the_shipped_example_names_every_key_with_its_default() {
+    let example = include_str!("../../../docs/config.example.toml");
+    from_text(example).unwrap();
+    // Every `#key = value` with its mark taken off; prose has a space behind the mark.
+    let is_key = |line: &&str| !line.starts_with("# ");
+    let given: Vec<_> =
+        example.lines().filter(is_key).map(|line| line.trim_start_matches('#')).collect();
+    let config = from_text(&given.join("\n")).unwrap();
+    for key in keys::all() {
+        assert!(config.origins.contains_key(&key), "{key} is not in the example");
+    }
+    assert_eq!((config.limits, config.lowered), (Limits::default(), vec![]));
+    let choices = Choices::default();
+    assert_eq!(config.choices.private_exit, choices.private_exit);
+    assert_eq!(config.choices.child_umask, choices.child_umask);
+}

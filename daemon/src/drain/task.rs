@@ -1,6 +1,8 @@
 //! The drain task of one process.
 //!
-//!     (readable -> one read -> append)* -> asked to finish -> read what is left -> complete
+//! ```text
+//! (readable -> one read -> append)* -> asked to finish -> read what is left -> complete
+//! ```
 //!
 //! It sleeps when nothing is due and holds no buffer then: a thread has one for all its tasks.
 

@@ -105,10 +105,13 @@ async fn fill(
             let page = supervisor.list(Caller::Owner(*owner), filter).await.ok();
             let free = page.and_then(|page| page.free);
             let id = SessionId::new(owner.session.uuid());
-            if let (Some(free), Some(session_id)) = (free, id) {
-                let free = record::free(free);
-                let state = Open::Known(v1::SessionState::Open);
-                status.session = Some(v1::OwnSession { session_id, label: None, state, free });
+            if let (Some(free), Some(session_id), Some(own)) = (free, id, facts.session) {
+                status.session = Some(v1::OwnSession {
+                    session_id,
+                    label: own.label,
+                    state: record::session_state(own.state),
+                    free: record::free(free),
+                });
             }
         }
         Bound::Operator { .. } => {

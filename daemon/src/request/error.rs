@@ -2,7 +2,7 @@
 
 use procd_core::Handle;
 use procd_core::quota::{QuotaError, Scope};
-use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId};
+use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId, v1};
 use procd_store::StoreError;
 
 use crate::supervisor::refusal::Refusal;
@@ -17,6 +17,22 @@ pub(super) fn process_id(handle: Handle) -> ProcessId {
 pub(super) fn cancelled(process: Option<Handle>) -> ErrorBody {
     let details = Details { process_id: process.map(process_id), ..Details::default() };
     ErrorBody::with_details(ErrorCode::Cancelled, "cancelled by the client", details)
+}
+
+/// The error of an end that is no success, for a caller that asked for one. `None` for a success,
+/// for a code of its own, whatever it is, and for a process that runs.
+pub(super) fn unsuccessful(state: v1::ProcessState, process_id: ProcessId) -> Option<ErrorBody> {
+    use v1::ProcessState as S;
+    let (code, text) = match state {
+        S::TimedOut => (ErrorCode::TimedOut, "the process passed its deadline"),
+        S::Interrupted => (ErrorCode::Interrupted, "the process was interrupted"),
+        S::Terminated => (ErrorCode::Terminated, "the process was terminated"),
+        S::Killed => (ErrorCode::Killed, "the process was killed"),
+        S::LostOnRestore => (ErrorCode::LostOnRestore, "the process was lost with its daemon"),
+        S::Starting | S::Running | S::Exited | S::Failed => return None,
+    };
+    let details = Details { process_id: Some(process_id), ..Details::default() };
+    Some(ErrorBody::with_details(code, text, details))
 }
 
 /// Code and details of a refusal. The sentence is the refusal's own.
@@ -60,6 +76,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::CursorAhead { total_bytes, .. } => {
             (C::CursorAhead, Details { total_bytes: Some(*total_bytes), ..none() })
         }
+        Refusal::CursorGap { .. } => (C::CursorGap, none()),
         Refusal::SpoolCorrupt => (C::SpoolCorrupt, none()),
         Refusal::Internal => (C::Internal, none()),
     };
@@ -100,6 +117,7 @@ fn sentence(refusal: &Refusal) -> String {
         | Refusal::StdinClosed { .. }
         | Refusal::Teardown { .. }
         | Refusal::CursorAhead { .. }
+        | Refusal::CursorGap { .. }
         | Refusal::SpoolCorrupt
         | Refusal::Internal => refusal.to_string(),
     }

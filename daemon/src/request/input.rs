@@ -10,7 +10,6 @@ use super::error::wire;
 use super::output::page_at;
 use super::page::{Form, Room};
 use super::process::handle;
-use super::stretch::Filter;
 use super::wait::{self, Goal, Target};
 use super::{Client, Done, Reply, as_count, keys, millis};
 use crate::session::Bound;
@@ -74,12 +73,8 @@ fn stdin_of(view: &ProcessView) -> Result<std::sync::Arc<dyn Input>, Refusal> {
 }
 
 fn form(params: &v1::InputParams) -> Form {
-    Form {
-        limit: as_count(params.limit_bytes.unwrap_or(limits::LIMIT_BYTES_DEFAULT)),
-        encoding: params.encoding.unwrap_or(Encoding::SafeText),
-        filter: Filter::Combined,
-        tags: false,
-    }
+    let limit = as_count(params.limit_bytes.unwrap_or(limits::LIMIT_BYTES_DEFAULT));
+    Form { encoding: params.encoding.unwrap_or(Encoding::SafeText), ..Form::text(limit) }
 }
 
 /// Waits until nothing of the input is left unread, if that is asked; whether it came to that.

@@ -1,15 +1,21 @@
 //! process/output: pages of one or more processes, with or without a wait before them.
 
-use procd_protocol::v1::{self, Encoding, Entry, Method, StreamFilter, Wait, WaitWord, WokeBy};
+use std::collections::HashMap;
+
+use procd_core::Handle;
+use procd_protocol::v1::{
+    self, Encoding, Entry, Method, OnGap, StreamFilter, Wait, WaitWord, WokeBy,
+};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, ProcessId, limits};
 
-use super::error::{of_read, wire};
+use super::error::{of_read, unsuccessful, wire};
 use super::page::{self, Form, Room};
 use super::process::handle;
 use super::stretch::Filter;
+use super::until::{Found, Until};
 use super::wait::{self, Goal, Target};
-use super::{Client, Done, Reply, as_count, invalid, log_reason, millis, tail};
+use super::{Client, Done, Reply, as_count, log_reason, millis, tail};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::view::ProcessView;
 
@@ -44,16 +50,24 @@ pub(super) async fn output(client: &Client, params: v1::OutputParams) -> Result<
         .map(|(index, (&id, view))| Asked { id, read: locate(view, &params, index) })
         .collect();
     let form = form(&params);
+    let mut found = HashMap::new();
     let woke_by = match goal {
         None => WokeBy::Poll,
         Some(goal) => {
             let mut targets: Vec<_> = asked.iter().filter_map(Asked::target).collect();
             let limit = params.timeout_ms.map(millis);
-            wait::wait(client, &bound, &mut targets, form, (goal, limit)).await?
+            let woke_by = wait::wait(client, &bound, &mut targets, form, (goal, limit)).await?;
+            found = targets.into_iter().filter_map(Target::into_found).collect();
+            woke_by
         }
     };
     let turn = client.turn().await;
-    let results = entries(asked, form).await;
+    let results = entries(asked, form, found).await;
+    if params.require_success == Some(true)
+        && let [Entry::Page(page)] = results.as_slice()
+    {
+        require_success(page)?;
+    }
     let result = v1::OutputResult { results, woke_by: Open::Known(woke_by) };
     Ok(Done::big(Reply::Output(result), turn))
 }
@@ -64,7 +78,7 @@ fn goal(wait: Option<&Wait>) -> Result<Option<Goal>, ErrorBody> {
         Some(Wait::Simple(WaitWord::Any)) => Ok(Some(Goal::Any)),
         Some(Wait::Simple(WaitWord::All)) => Ok(Some(Goal::All)),
         Some(Wait::Simple(WaitWord::Exit)) => Ok(Some(Goal::Exit)),
-        Some(Wait::Until(_)) => Err(invalid("wait.until", "is not supported yet")),
+        Some(Wait::Until(until)) => Ok(Some(Goal::Until(Box::new(Until::new(until)?)))),
     }
 }
 
@@ -79,6 +93,7 @@ fn form(params: &v1::OutputParams) -> Form {
         encoding: params.encoding.unwrap_or(Encoding::SafeText),
         filter,
         tags: params.tags.unwrap_or(false),
+        gap_is_error: params.on_gap == Some(OnGap::Error),
     }
 }
 
@@ -126,12 +141,15 @@ impl Asked {
 }
 
 /// The entries in the order asked, sharing the room of one reply in that order.
-async fn entries(asked: Vec<Asked>, form: Form) -> Vec<Entry> {
+async fn entries(asked: Vec<Asked>, form: Form, mut found: HashMap<Handle, Found>) -> Vec<Entry> {
     let mut room = Room::of_reply();
     let mut entries = Vec::with_capacity(asked.len());
     for Asked { id, read } in asked {
         let page = match read {
-            Ok((view, start)) => read_page(&view, start, form, &mut room).await,
+            Ok((view, start)) => {
+                let page = read_page(&view, start, form, &mut room).await;
+                page.map(|page| v1::Page { found: found.remove(&view.handle).map(excerpt), ..page })
+            }
             Err(refusal) => Err(refusal),
         };
         entries.push(match page {
@@ -140,6 +158,16 @@ async fn entries(asked: Vec<Asked>, form: Form) -> Vec<Entry> {
         });
     }
     entries
+}
+
+fn excerpt(found: Found) -> v1::Excerpt {
+    v1::Excerpt { text: found.text, start_cursor: found.start, end_cursor: found.end }
+}
+
+/// Refuses an end that is no success. A code that is not zero is none of the caller's errors.
+pub(super) fn require_success(page: &v1::Page) -> Result<(), ErrorBody> {
+    let state = page.state.known();
+    state.and_then(|state| unsuccessful(state, page.process_id)).map_or(Ok(()), Err)
 }
 
 async fn read_page(
@@ -170,6 +198,9 @@ pub(super) async fn page_at(
     let content = page::content(&view.output, cursor, snapshot.is_terminal(), form, *room)
         .await
         .map_err(|error| of_read(&error))?;
+    if content.gap_bytes > 0 && form.gap_is_error {
+        return Err(Refusal::CursorGap { cursor, retained_from: content.from });
+    }
     content.charge(room);
     Ok(page::entry(view, snapshot, cursor, content))
 }

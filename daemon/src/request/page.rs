@@ -12,10 +12,13 @@ use procd_store::spool::{Source, Tag};
 use procd_text::{LOOK_AHEAD_BYTES, Raw};
 
 use super::error::process_id;
-use super::stretch::{self, Filter, Stretch, Want, as_u64};
+use super::stretch::{self, Context, Filter, Stretch, Want, as_u64};
 use super::{as_count, record};
 use crate::drain::Output;
 use crate::supervisor::view::{ProcessView, Snapshot};
+
+/// Raw bytes that are rendered on the control thread; more of them are rendered beside it.
+const INLINE_BYTES_MAX: usize = 128 * 1024;
 
 /// How a page is to be.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +28,21 @@ pub(super) struct Form {
     pub(super) encoding: Encoding,
     pub(super) filter: Filter,
     pub(super) tags: bool,
+    /// Whether bytes that are not kept any more fail the read.
+    pub(super) gap_is_error: bool,
+}
+
+impl Form {
+    /// Safe text of both streams, nothing else.
+    pub(super) const fn text(limit: usize) -> Self {
+        Self {
+            limit,
+            encoding: Encoding::SafeText,
+            filter: Filter::Combined,
+            tags: false,
+            gap_is_error: false,
+        }
+    }
 }
 
 /// What is left of one reply for its pages.
@@ -91,33 +109,63 @@ pub(super) async fn content(
     };
     let stretch = stretch::read(output, want).await?;
     let reaches_end = stretch.end >= output.bounds().total;
+    let before = match form.encoding {
+        Encoding::SafeText => stretch::context(output, stretch.from, form.filter).await?,
+        Encoding::Base64 => Context::default(),
+    };
     let at_end = stretch.is_before_gap || (is_ended && reaches_end);
-    let cut = if form.tags { tag_cut(&stretch, form.filter) } else { stretch.bytes.len() };
+    let is_big = stretch.bytes.len() > INLINE_BYTES_MAX;
+    let build = move || {
+        let mut content = build(&stretch, &before, at_end, bytes, (form, room));
+        content.place(&stretch, cursor, form);
+        if !reaches_end || content.covered + content.held < stretch.bytes.len() {
+            content.held = 0;
+        }
+        content
+    };
+    Ok(if is_big { beside(build).await } else { build() })
+}
+
+/// Does long work beside the control thread, so that it holds up nobody else.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and this task with it.
+            Err(_cancelled) => std::future::pending().await,
+        },
+    }
+}
+
+/// Text or base64 of the wanted bytes, as far as the limit goes.
+fn build(
+    stretch: &Stretch,
+    before: &Context,
+    at_end: bool,
+    limit: usize,
+    (form, room): (Form, Room),
+) -> Content {
+    let cut = if form.tags { tag_cut(stretch, form.filter) } else { stretch.bytes.len() };
     let raw = stretch.bytes.get(..cut.min(room.raw)).unwrap_or(&stretch.bytes);
-    let mut content = match form.encoding {
-        Encoding::Base64 => encode(raw, bytes),
+    match form.encoding {
+        Encoding::Base64 => encode(raw, limit),
         Encoding::SafeText => {
-            let before = stretch::context(output, stretch.from, form.filter).await?;
             let whole = Raw {
                 context: &before.bytes,
                 gap_before: before.is_after_gap,
                 bytes: raw,
                 at_end: at_end && raw.len() == stretch.bytes.len(),
             };
-            let first = render(&whole, bytes);
+            let first = render(&whole, limit);
             if first.covered == 0 && raw.len() < stretch.bytes.len() {
                 // More chunks than a page names, and no whole character in them.
-                render(&Raw { bytes: &stretch.bytes, at_end, ..whole }, bytes)
+                render(&Raw { bytes: &stretch.bytes, at_end, ..whole }, limit)
             } else {
                 first
             }
         }
-    };
-    content.place(&stretch, cursor, form);
-    if !reaches_end || content.covered + content.held < stretch.bytes.len() {
-        content.held = 0;
     }
-    Ok(content)
 }
 
 fn encode(raw: &[u8], limit: usize) -> Content {

@@ -7,8 +7,8 @@ use procd_protocol::words::Open;
 use procd_store::record::{LeaderRecord, Record, SignalError};
 
 use super::error::{process_id, wire};
-use crate::supervisor::StopOutcome;
 use crate::supervisor::view::{ProcessView, Snapshot, Totals};
+use crate::supervisor::{SessionState, StopOutcome};
 
 /// The state as on the wire.
 pub(super) fn state(state: ProcessState) -> Open<v1::ProcessState> {
@@ -91,6 +91,15 @@ pub(super) const fn free(free: procd_core::quota::Free) -> v1::Free {
         memory_bytes: free.memory_bytes,
         spool_bytes: free.spool_bytes,
     }
+}
+
+/// The state of a session as on the wire.
+pub(super) const fn session_state(state: SessionState) -> Open<v1::SessionState> {
+    Open::Known(match state {
+        SessionState::Open => v1::SessionState::Open,
+        SessionState::Closing => v1::SessionState::Closing,
+        SessionState::Closed => v1::SessionState::Closed,
+    })
 }
 
 /// `Some(false)` when an end is shown that is not on disk yet.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use procd_core::{LoopId, Owner, SessionId};
 use procd_protocol::v1;
-use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, ErrorCode, SessionKey, limits};
 
 use super::error::wire;
@@ -12,7 +11,7 @@ use super::process::owner_of;
 use super::{Client, Done, Reply, invalid, millis, record};
 use crate::session::{AlreadyBound, Bound, Claim};
 use crate::supervisor::view::WaiterSlots;
-use crate::supervisor::{SessionQuotas, SessionRules, SessionState};
+use crate::supervisor::{SessionQuotas, SessionRules};
 
 fn claim(client: &Client) -> Result<Claim<'_>, ErrorBody> {
     client.binding.claim().map_err(|AlreadyBound| {
@@ -70,14 +69,16 @@ pub(super) async fn open(
     Ok(Reply::SessionOpen(Box::new(result)).into())
 }
 
-/// Quotas of a session may only lower the configured ones; 0 is the configured one.
+/// Quotas of a session may only lower the configured ones; 0 is the configured one. A loop may be
+/// given all slots of its session: an owner of one line of work needs no other split.
 fn quotas(client: &Client, given: Option<&v1::SessionQuotas>) -> Result<SessionQuotas, ErrorBody> {
     let Some(given) = given else { return Ok(SessionQuotas::default()) };
     let limits = &client.daemon.facts.limits;
     let lowered = |key: &str, value: Option<u64>| match value {
         None | Some(0) => Ok(None),
         Some(value) => {
-            let max = limits.get(key).unwrap_or(0);
+            let bound = if key == "running_loop_max" { "running_session_max" } else { key };
+            let max = limits.get(bound).unwrap_or(0);
             let why = format_args!("is {value}, above the configured {max}");
             if value > max { Err(invalid(&format!("quotas.{key}"), why)) } else { Ok(Some(value)) }
         }
@@ -107,16 +108,11 @@ pub(super) async fn attach(
         waiters: attached.waiters,
         attachment: attached.attachment,
     });
-    let state = match attached.state {
-        SessionState::Open => v1::SessionState::Open,
-        SessionState::Closing => v1::SessionState::Closing,
-        SessionState::Closed => v1::SessionState::Closed,
-    };
     let result = v1::SessionAttachResult {
         session_id: params.session_id,
         loop_id: params.loop_id,
         label: attached.label,
-        state: Open::Known(state),
+        state: record::session_state(attached.state),
         totals: record::totals(&attached.totals),
         free: record::free(attached.free),
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use procd_core::settings::Limits;
 use procd_core::{Handle, OriginId, Owner, StopMode};
-use procd_protocol::v1::{self, Encoding, OnLeaderExit, Stdin, WokeBy};
+use procd_protocol::v1::{self, OnLeaderExit, Stdin, WokeBy};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, limits};
 use procd_store::record::TtySize;
@@ -19,10 +19,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{cancelled, of_read, wire};
-use super::output::page_at;
+use super::output::{self, page_at};
 use super::page::{self, Form, Room};
 use super::process::owner_of;
-use super::stretch::Filter;
 use super::wait::sleep_until;
 use super::{Client, Done, Reply, as_count, invalid, millis, tail};
 use crate::supervisor::refusal::Refusal;
@@ -56,6 +55,7 @@ pub(super) async fn start(
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
     let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let require_success = params.require_success == Some(true);
     let request = request(params, mode, &client.daemon.facts.limits)?;
     let supervisor = tokio::select! {
         supervisor = client.supervisor() => supervisor?,
@@ -77,6 +77,9 @@ pub(super) async fn start(
     let snapshot = view.now();
     let result = result(&view, &snapshot, woke_by, limit).await;
     let result = result.map_err(|refusal| wire(&refusal))?;
+    if require_success {
+        output::require_success(&result.page)?;
+    }
     Ok(Done::big(Reply::Start(Box::new(result)), turn))
 }
 
@@ -258,8 +261,7 @@ async fn result(
     woke_by: WokeBy,
     limit: usize,
 ) -> Result<v1::StartResult, Refusal> {
-    let form = Form { limit, encoding: Encoding::SafeText, filter: Filter::Combined, tags: false };
-    let page = page_at(view, snapshot, 0, form, &mut Room::of_reply()).await?;
+    let page = page_at(view, snapshot, 0, Form::text(limit), &mut Room::of_reply()).await?;
     let origin = procd_protocol::OriginId::new(snapshot.record.origin.uuid());
     let mut result = v1::StartResult {
         page,
@@ -282,12 +284,7 @@ async fn truncate(
     limit: usize,
 ) -> Result<(), Refusal> {
     let (head_limit, tail_limit) = procd_text::split_limit(limit);
-    let form = Form {
-        limit: head_limit,
-        encoding: Encoding::SafeText,
-        filter: Filter::Combined,
-        tags: false,
-    };
+    let form = Form::text(head_limit);
     let head = page::content(&view.output, 0, true, form, Room::of_reply()).await;
     let head = head.map_err(|error| of_read(&error))?;
     let shown = tail::with_head(&view.output, head, tail_limit).await;

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn form(limit: usize) -> Form {
-        Form { limit, encoding: Encoding::SafeText, filter: Filter::Combined, tags: false }
+        Form::text(limit)
     }
 
     fn newest(text: &str, lines: usize, limit: usize) -> &str {

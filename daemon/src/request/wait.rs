@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use procd_core::Handle;
 use procd_protocol::ErrorBody;
 use procd_protocol::v1::{Encoding, WokeBy};
 use procd_store::StoreError;
@@ -15,12 +16,13 @@ use tokio::time::Instant;
 use super::error::wire;
 use super::page::{self, Form, Room};
 use super::stretch::Filter;
+use super::until::{Found, Progress, Until, Watcher};
 use super::{Client, as_count};
 use crate::session::Bound;
 use crate::supervisor::view::{ProcessView, Snapshot};
 
 /// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Goal {
     /// One process has output or is terminal.
     Any,
@@ -28,6 +30,18 @@ pub(super) enum Goal {
     All,
     /// All are terminal.
     Exit,
+    /// Conditions hold.
+    Until(Box<Until>),
+}
+
+impl Goal {
+    /// Whether output can bring it nearer.
+    const fn looks_at_output(&self) -> bool {
+        match self {
+            Self::Any | Self::All | Self::Until(_) => true,
+            Self::Exit => false,
+        }
+    }
 }
 
 /// One process that is waited for.
@@ -38,6 +52,7 @@ pub(super) struct Target {
     /// Up to here there is nothing that the call would return.
     scanned: u64,
     standing: Standing,
+    watcher: Option<Watcher>,
 }
 
 /// Where one process stands.
@@ -47,6 +62,10 @@ enum Standing {
     Waiting,
     /// It has output.
     Output,
+    /// Its conditions hold.
+    Met(WokeBy),
+    /// Bytes were lost before a pattern saw them.
+    Gap,
     /// It is terminal.
     Ended,
     /// It cannot be read: settled, and satisfies nothing.
@@ -61,22 +80,52 @@ impl Target {
             view: view.clone(),
             scanned: cursor,
             standing: Standing::Waiting,
+            watcher: None,
         }
     }
 
-    async fn look(&mut self, goal: Goal, form: Form) {
-        if matches!(self.standing, Standing::Ended | Standing::Broken) {
+    /// The handle, and what a pattern found.
+    pub(super) fn into_found(self) -> Option<(Handle, Found)> {
+        Some((self.view.handle, self.watcher?.found?))
+    }
+
+    async fn look(&mut self, goal: &Goal, form: Form, deadline: Option<Instant>) {
+        if matches!(self.standing, Standing::Ended | Standing::Broken | Standing::Gap) {
             return;
         }
-        if self.snapshot.borrow_and_update().is_terminal() {
-            self.standing = Standing::Ended;
-        } else if goal != Goal::Exit && self.standing == Standing::Waiting {
-            self.standing = match self.has_output(form).await {
-                Ok(true) => Standing::Output,
-                Ok(false) => Standing::Waiting,
-                Err(_error) => Standing::Broken,
-            };
+        let is_ended = self.snapshot.borrow_and_update().is_terminal();
+        self.standing = match goal {
+            Goal::Until(until) => self.watch(until, is_ended, deadline).await,
+            Goal::Any | Goal::All | Goal::Exit if is_ended => Standing::Ended,
+            Goal::Any | Goal::All if self.standing == Standing::Waiting => {
+                match self.has_output(form).await {
+                    Ok(true) => Standing::Output,
+                    Ok(false) => Standing::Waiting,
+                    Err(_error) => Standing::Broken,
+                }
+            }
+            Goal::Any | Goal::All | Goal::Exit => self.standing,
+        };
+    }
+
+    /// Looks at the conditions; an ended process is settled whatever they are.
+    async fn watch(&mut self, until: &Until, is_ended: bool, by: Option<Instant>) -> Standing {
+        let output = &self.view.output;
+        let watcher = self
+            .watcher
+            .get_or_insert_with(|| Watcher::new(until, self.scanned, output, Instant::now()));
+        match watcher.look(output, is_ended, by).await {
+            Ok(Progress::Met(by)) => Standing::Met(by),
+            Ok(Progress::Gap) => Standing::Gap,
+            Ok(Progress::Open) if is_ended => Standing::Ended,
+            Ok(Progress::Open) => Standing::Waiting,
+            Err(_error) => Standing::Broken,
         }
+    }
+
+    /// When something is due for it if nothing happens.
+    fn due(&self) -> Option<Instant> {
+        self.watcher.as_ref().filter(|_| self.standing == Standing::Waiting)?.quiet_at()
     }
 
     /// Whether there is a byte that the call would return or strip for good.
@@ -105,7 +154,7 @@ impl Target {
     }
 
     /// Completes when something may have changed since this call.
-    fn changed(&self, goal: Goal) -> Vec<Wake> {
+    fn changed(&self, goal: &Goal) -> Vec<Wake> {
         let mut snapshot = self.snapshot.clone();
         let mut wakes: Vec<Wake> = vec![Box::pin(async move {
             // Without a supervisor nothing changes any more: the end of the daemon wakes us.
@@ -113,7 +162,7 @@ impl Target {
                 std::future::pending::<()>().await;
             }
         })];
-        if goal != Goal::Exit && self.standing == Standing::Waiting {
+        if goal.looks_at_output() && matches!(self.standing, Standing::Waiting | Standing::Met(_)) {
             wakes.push(Box::pin(self.view.output.listen()));
         }
         wakes
@@ -132,7 +181,10 @@ async fn first_of(mut wakes: Vec<Wake>) {
 }
 
 /// Whether the goal is reached, and by what; at once also when there is nobody to wait for.
-fn reached(goal: Goal, targets: &[Target]) -> Option<WokeBy> {
+fn reached(goal: &Goal, targets: &[Target]) -> Option<WokeBy> {
+    if let Goal::Until(until) = goal {
+        return met(until, targets);
+    }
     let standing = |wanted| targets.iter().filter(move |target| target.standing == wanted).count();
     let (ended, output, broken) =
         (standing(Standing::Ended), standing(Standing::Output), standing(Standing::Broken));
@@ -143,8 +195,29 @@ fn reached(goal: Goal, targets: &[Target]) -> Option<WokeBy> {
         Goal::Exit if settled == targets.len() => Some(WokeBy::Exit),
         Goal::Any if ended + output > 0 || is_all => Some(by),
         Goal::All if is_all => Some(if output > 0 { WokeBy::Output } else { WokeBy::Exit }),
-        Goal::Exit | Goal::Any | Goal::All => None,
+        Goal::Exit | Goal::Any | Goal::All | Goal::Until(_) => None,
     }
+}
+
+/// The same for conditions. A gap ends the wait in any case.
+fn met(until: &Until, targets: &[Target]) -> Option<WokeBy> {
+    let mut settled = 0;
+    let (mut met, mut ended) = (None, None);
+    for target in targets {
+        match target.standing {
+            Standing::Gap => return Some(WokeBy::Gap),
+            Standing::Met(by) => met = met.or(Some(by)),
+            Standing::Ended => ended = Some(WokeBy::Exit),
+            Standing::Broken => {}
+            Standing::Waiting | Standing::Output => continue,
+        }
+        settled += 1;
+    }
+    let by = met.or(ended);
+    if settled == targets.len() {
+        return Some(by.unwrap_or(WokeBy::Exit));
+    }
+    by.filter(|_| !until.all_processes)
 }
 
 /// Waits until the goal is reached or the time is over. Takes a slot only if it has to block,
@@ -163,10 +236,10 @@ pub(super) async fn wait(
         let mut wakes = Vec::with_capacity(targets.len().min(as_count(64)) * 2);
         for target in targets.iter_mut() {
             target.snapshot.mark_unchanged();
-            wakes.extend(target.changed(goal));
-            target.look(goal, form).await;
+            wakes.extend(target.changed(&goal));
+            target.look(&goal, form, deadline).await;
         }
-        if let Some(by) = reached(goal, targets) {
+        if let Some(by) = reached(&goal, targets) {
             return Ok(by);
         }
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -175,9 +248,10 @@ pub(super) async fn wait(
         if slot.is_none() {
             slot = Some(bound.waiters().take().map_err(|refusal| wire(&refusal))?);
         }
+        let due = targets.iter().filter_map(Target::due).chain(deadline).min();
         tokio::select! {
             () = first_of(wakes) => {}
-            () = sleep_until(deadline) => {}
+            () = sleep_until(due) => {}
             () = client.ending().cancelled() => return Ok(WokeBy::Shutdown),
         }
     }

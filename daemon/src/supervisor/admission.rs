@@ -90,6 +90,7 @@ impl Task {
         );
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
+        crate::failpoint::hit("spawn-requested");
         let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
         let number = self.table.mint_number();
         self.table.insert(Entry {
@@ -121,6 +122,7 @@ impl Task {
             }),
             storage: Storage::Live,
         });
+        crate::failpoint::hit("start-registered");
     }
 
     fn mint_handle(&self) -> Result<Handle, Refusal> {
@@ -202,6 +204,7 @@ impl Task {
             return;
         };
         if is_durable {
+            crate::failpoint::hit("start-durable");
             active.start.durable = true;
             self.answer_start(handle);
         } else {
@@ -220,6 +223,7 @@ impl Task {
             return;
         }
         if let Some(reply) = active.start.reply.take() {
+            crate::failpoint::hit("start-before-reply");
             // A client that is gone changes nothing: the process is its session's.
             drop(reply.send(Ok(Started { view })));
         }

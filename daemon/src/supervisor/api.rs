@@ -215,6 +215,17 @@ pub struct Status {
     pub totals: Totals,
     /// Whether the commit log can be written.
     pub storage_writable: bool,
+    /// The session that was named, if there is one.
+    pub session: Option<SessionFacts>,
+}
+
+/// What a session's own status shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// What people call it.
+    pub label: Option<String>,
+    /// Its state.
+    pub state: SessionState,
 }
 
 /// A prepared start: what the record says of it, and the one-time act of starting it.

@@ -234,8 +234,10 @@ impl Task {
         let Some(entry) = self.table.get_mut(handle) else { return };
         match make(&mut entry.record) {
             Ok((event, batch)) => {
+                crate::failpoint::hit("event-before-append");
                 let submitted = self.journal.submit(Tag::Update(handle), batch);
                 entry.remember(event, &submitted);
+                crate::failpoint::hit("event-after-append");
             }
             Err(error) => {
                 tracing::error!(handle = %handle.shortened(), error = %error, "event refused");

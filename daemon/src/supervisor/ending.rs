@@ -94,6 +94,7 @@ impl Task {
         entry.answer_stops(None, |_| true);
         let view = entry.view();
         let Some(active) = entry.active.take() else { return };
+        crate::failpoint::hit("end-before-release");
         self.ledger.release(active.reservation);
         let Some(reply) = active.start.reply else { return };
         let answer = match active.start.spawn {
@@ -122,6 +123,7 @@ impl Task {
 
     /// The spool is sealed, or could not be.
     pub(super) fn sealed(&mut self, handle: Handle, result: SealResult) {
+        crate::failpoint::hit("sealed");
         let Some(entry) = self.table.get_mut(handle) else { return };
         match result {
             SealResult::Sealed(sealed) => {
@@ -149,7 +151,9 @@ impl Task {
         if is_stored {
             entry.storage = Storage::Sealed;
             let batch = vec![LogRecord::process(&entry.record)];
+            crate::failpoint::hit("seal-before-append");
             self.journal.submit(Tag::Update(handle), batch);
+            crate::failpoint::hit("seal-after-append");
             let session = entry.owner.session;
             self.retain(session);
         }

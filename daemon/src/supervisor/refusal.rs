@@ -102,6 +102,14 @@ pub enum Refusal {
         /// Bytes ever written.
         total_bytes: u64,
     },
+    /// Bytes asked for are not kept any more, and the caller wants to know.
+    #[error("the bytes from {cursor} to {retained_from} are not kept any more")]
+    CursorGap {
+        /// As asked, resolved.
+        cursor: u64,
+        /// The first byte after it that is kept.
+        retained_from: u64,
+    },
     /// The output on disk is damaged.
     #[error("the output of this process is damaged")]
     SpoolCorrupt,

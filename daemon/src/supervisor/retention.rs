@@ -37,7 +37,9 @@ impl Task {
         let Some(entry) = self.table.remove(handle) else { return };
         let session = entry.owner.session;
         let removal = super::records::removal(session, handle);
+        crate::failpoint::hit("removal-before-append");
         let submitted = self.journal.submit(Tag::Removal(session, handle), vec![removal]);
+        crate::failpoint::hit("removal-after-append");
         let seq = submitted.first().map_or(entry.seq, |submitted| submitted.seq);
         self.removing.insert(handle, (session, seq));
     }

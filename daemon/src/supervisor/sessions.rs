@@ -26,6 +26,8 @@ use super::view::WaiterSlots;
 
 /// Tries to mint an id that is not in use.
 const MINT_TRIES: usize = 8;
+/// Attaches that wait for one open: as many as there are connections by default.
+const EARLY_ATTACHES_MAX: usize = 1024;
 
 /// One session.
 #[derive(Debug)]
@@ -37,7 +39,17 @@ pub(super) struct Session {
     attached: u64,
     idle_at: Option<Instant>,
     opening: Option<Reply<Opened>>,
+    /// Attaches that came before the open was durable: answered right behind it.
+    early: Vec<EarlyAttach>,
     pub(super) close: Option<CloseRun>,
+}
+
+/// An attach with everything its answer takes.
+#[derive(Debug)]
+pub(super) struct EarlyAttach {
+    pub(super) owner: Owner,
+    pub(super) key: [u8; SESSION_KEY_BYTES],
+    pub(super) reply: Reply<Attached>,
 }
 
 /// The close of a session under way; concurrent callers share it.
@@ -56,7 +68,8 @@ impl Session {
             record.quotas.waiters_session_max,
             limits.waiters_session_max,
         ));
-        Self { record, seq, waiters, attached: 0, idle_at: None, opening: None, close: None }
+        let (attached, idle_at, opening, early, close) = (0, None, None, Vec::new(), None);
+        Self { record, seq, waiters, attached, idle_at, opening, early, close }
     }
 
     pub(super) fn state(&self) -> SessionState {
@@ -66,9 +79,12 @@ impl Session {
     /// The ledger's limits of this session.
     pub(super) fn limits(&self, limits: &Limits) -> SessionLimits {
         let quotas = &self.record.quotas;
+        let running_session_max = lowered(quotas.running_session_max, limits.running_session_max);
+        // A session of one line of work may give that loop all of its own slots.
+        let running_loop_max = quotas.running_loop_max.unwrap_or(limits.running_loop_max);
         SessionLimits {
-            running_loop_max: lowered(quotas.running_loop_max, limits.running_loop_max),
-            running_session_max: lowered(quotas.running_session_max, limits.running_session_max),
+            running_loop_max: running_loop_max.min(running_session_max),
+            running_session_max,
             memory_bytes: lowered(quotas.memory_session_bytes, limits.memory_session_bytes),
             spool_bytes: lowered(quotas.spool_session_bytes, limits.spool_session_bytes),
         }
@@ -165,6 +181,7 @@ impl Task {
             self.refuse_opening(id, refusal);
             return;
         }
+        crate::failpoint::hit("session-before-append");
         let submitted =
             self.journal.submit(Tag::SessionOpened(id), vec![LogRecord::session(&session.record)]);
         session.seq = submitted.first().map_or(0, |submitted| submitted.seq);
@@ -173,8 +190,12 @@ impl Task {
     fn refuse_opening(&mut self, id: SessionId, refusal: Refusal) {
         self.openings.remove(&id);
         self.ledger.close(id);
-        if let Some(reply) = self.sessions.remove(&id).and_then(|session| session.opening) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        if let Some(reply) = session.opening {
             drop(reply.send(Err(refusal)));
+        }
+        for attach in session.early {
+            drop(attach.reply.send(Err(Refusal::SessionNotFound)));
         }
     }
 
@@ -186,6 +207,15 @@ impl Task {
         }
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(reply) = session.opening.take() else { return };
+        let early = std::mem::take(&mut session.early);
+        self.answer_opening(id, reply);
+        for attach in early {
+            self.attach_session(attach);
+        }
+    }
+
+    fn answer_opening(&mut self, id: SessionId, reply: Reply<Opened>) {
+        let Some(session) = self.sessions.get(&id) else { return };
         let Some((owner, minted_key)) = self.openings.remove(&id) else { return };
         let Some(free) = self.ledger.free(owner) else {
             drop(reply.send(Err(Refusal::Internal)));
@@ -197,7 +227,23 @@ impl Task {
         drop(reply.send(Ok(Opened { owner, minted_key, free, waiters, attachment })));
     }
 
-    pub(super) fn attach_session(
+    /// Attaches, or waits for the open under way: a client that lost the race to open a session
+    /// with a key they share was told that its id is in use, and must be able to attach next.
+    pub(super) fn attach_session(&mut self, attach: EarlyAttach) {
+        match self.sessions.get_mut(&attach.owner.session) {
+            Some(session)
+                if session.opening.is_some() && session.early.len() < EARLY_ATTACHES_MAX =>
+            {
+                session.early.push(attach);
+            }
+            Some(_) | None => {
+                let answer = self.try_attach_session(attach.owner, &attach.key);
+                drop(attach.reply.send(answer));
+            }
+        }
+    }
+
+    fn try_attach_session(
         &mut self,
         owner: Owner,
         key: &[u8; SESSION_KEY_BYTES],

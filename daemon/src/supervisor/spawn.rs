@@ -122,6 +122,7 @@ impl Task {
             self.storage.remove_process(session, handle);
         }
         self.restoring.settle(None);
+        crate::failpoint::hit("restore-taken-over");
     }
 
     fn take_over_process(&mut self, process: RecoveredProcess) {

@@ -12,13 +12,14 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::api::{
-    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionState, Status,
+    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionFacts, SessionState,
+    Status,
 };
 use super::entry::Entry;
 use super::journal::{Committed, Journal, Saved, Tag};
 use super::refusal::Refusal;
 use super::runner::Report;
-use super::sessions::Sessions;
+use super::sessions::{EarlyAttach, Sessions};
 use super::shutdown::ShutdownRun;
 use super::storage::{Done, Storage};
 use super::table::Table;
@@ -129,7 +130,7 @@ impl Task {
         match command {
             Command::OpenSession { rules, reply } => self.open_session(*rules, reply),
             Command::AttachSession { owner, key, reply } => {
-                drop(reply.send(self.attach_session(owner, &key)));
+                self.attach_session(EarlyAttach { owner, key, reply });
             }
             Command::Detached { session } => self.detached(session),
             Command::CloseSession { owner, purge, grace, reply } => {
@@ -170,6 +171,7 @@ impl Task {
             Tag::SessionClosed(session) => self.session_closed(session),
             // Not durable yet: the files go at the next restore.
             Tag::Removal(session, handle) if is_durable => {
+                crate::failpoint::hit("removal-durable");
                 self.storage.remove_process(session, handle);
             }
             Tag::Removal(..) | Tag::Update(_) | Tag::Snapshot => {}
@@ -306,6 +308,10 @@ impl Task {
             sessions: self.sessions.len() as u64,
             totals: self.totals(|_| true, session),
             storage_writable: self.journal.is_writable(),
+            session: session.and_then(|id| self.sessions.get(&id)).map(|session| SessionFacts {
+                label: session.record.label.clone(),
+                state: session.state(),
+            }),
         }
     }
 }

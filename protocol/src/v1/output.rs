@@ -97,13 +97,13 @@ params! {
         fold: bool,
         /// Whether `chunks` is wanted.
         tags: bool,
-        /// Not in force yet.
+        /// Default `mark`.
         on_gap: OnGap,
-        /// Default `poll`. `until` is not in force yet.
+        /// Default `poll`.
         wait: Wait,
         /// How long to wait; absent = without limit, 0 = not at all.
         timeout_ms: u64,
-        /// Not in force yet.
+        /// Whether an end that is no success is an error; of one process only.
         require_success: bool,
         /// Why an operator reads, 1..=256 characters; logged.
         reason: String,
@@ -156,6 +156,8 @@ impl Params for OutputParams {
         within("limit_bytes", self.limit_bytes, 1, LIMIT_BYTES_MAX)?;
         duration("timeout_ms", self.timeout_ms, 0)?;
         text("reason", self.reason.as_deref(), 1, REASON_CHARS_MAX)?;
+        let is_one = self.targets().len() == 1 || self.require_success != Some(true);
+        require(is_one, "require_success", "goes with one process only")?;
         match &self.wait {
             Some(Wait::Until(wait)) => wait.validate(),
             Some(Wait::Simple(_)) | None => Ok(()),
@@ -163,9 +165,7 @@ impl Params for OutputParams {
     }
 
     fn later(&self) -> Option<&'static str> {
-        let waits_until = matches!(self.wait, Some(Wait::Until(_)));
-        first_given!(self: fold, on_gap, require_success)
-            .or_else(|| waits_until.then_some("wait.until"))
+        first_given!(self: fold)
     }
 }
 
@@ -245,7 +245,7 @@ impl<'de> Visitor<'de> for CursorsVisitor {
 pub enum Wait {
     /// A word.
     Simple(WaitWord),
-    /// Conditions. Not in force yet.
+    /// Conditions.
     Until(WaitUntil),
 }
 
@@ -285,7 +285,8 @@ impl WaitUntil {
         within("wait.until.match", pattern.map(|p| count(p.len())), 1, MATCH_BYTES_MAX)?;
         duration("wait.until.quiet_ms", until.quiet_ms, 0)?;
         number("wait.until.bytes", until.bytes, 1)?;
-        let is_given = pattern.is_some() || first_given!(until: quiet_ms, bytes, exit).is_some();
+        let is_given = pattern.is_some() || first_given!(until: quiet_ms, bytes).is_some();
+        let is_given = is_given || until.exit == Some(true);
         require(is_given, "wait.until", "names no condition")
     }
 }

@@ -17,7 +17,7 @@ use crate::words::{Open, words};
 words! {
     /// How a tree is ended.
     StopMode, "a mode" {
-        /// SIGINT, then as `terminate` when the grace is over.
+        /// SIGINT; when the grace is over it replies with the state it finds.
         Interrupt = "interrupt",
         /// SIGTERM, then SIGKILL when the grace is over.
         Terminate = "terminate",

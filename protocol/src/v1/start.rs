@@ -127,7 +127,7 @@ params! {
         limit_bytes: u64,
         /// Not in force yet.
         fold: bool,
-        /// Not in force yet.
+        /// Whether an end that is no success is an error.
         require_success: bool,
         /// Not in force yet.
         dry_run: bool,
@@ -295,8 +295,9 @@ impl Params for StartParams {
 
     fn later(&self) -> Option<&'static str> {
         first_given!(
-            self: argv_base64, shell, login, cwd_base64, env_base64, queue_timeout_ms, limits, limits_required, limits_fallback, workspace, isolate,
-            request_key, allow_client, fold, require_success, dry_run,
+            self: argv_base64, shell, login, cwd_base64, env_base64, queue_timeout_ms, limits,
+            limits_required, limits_fallback, workspace, isolate, request_key, allow_client, fold,
+            dry_run,
         )
     }
 }

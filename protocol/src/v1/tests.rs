@@ -130,9 +130,9 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ),
     (
         "process/output",
-        r#"{"process_id":"$ID","wait":{"until":{"exit":true}}}"#,
-        "wait.until",
-        Unsupported,
+        r#"{"process_ids":["$ID","AAAAAAAAAAAAAAAAAAAAAQ"],"require_success":true}"#,
+        "require_success",
+        Refused,
     ),
     ("process/output", r#"{"process_id":"$ID","fold":true}"#, "fold", Unsupported),
     ("process/output", r#"{"process_id":"$ID","reason":""}"#, "reason", Refused),

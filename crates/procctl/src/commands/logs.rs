@@ -28,6 +28,10 @@ pub(crate) async fn logs(links: &Links, logs: &Logs, format: Format) -> Result<u
     while !last.eof && (logs.follow || (last.more && last.next_cursor < end)) {
         let page = reader.page(&last, logs.follow).await?;
         if is_stuck(&last, &page) {
+            if page.held_bytes.is_some() {
+                // Half a character, or an open sequence: not text yet.
+                break;
+            }
             let what = "the daemon holds output back that it says is there".to_owned();
             return Err(CtlError::Answer(what));
         }

@@ -21,6 +21,7 @@ use super::parts::{Disk, Part};
 use super::replay::Replay;
 use super::{CommitError, Done, PART_AGAIN_BYTES, Shared};
 use crate::error::StoreError;
+use crate::failpoint;
 
 /// Between two tries while writing fails.
 const RETRY: Duration = Duration::from_secs(1);
@@ -290,6 +291,7 @@ impl Committer {
     /// Writes the snapshot to a part of its own; the older parts stay if that fails.
     fn write_snapshot(&mut self, lines: &[Vec<u8>]) -> Result<(), StoreError> {
         let mut part = create(self.disk.as_mut(), &mut self.number)?;
+        failpoint::hit("snapshot-before-write");
         let written =
             lines.iter().try_for_each(|line| part.append(line)).and_then(|()| part.sync());
         if let Err(error) = written {
@@ -302,6 +304,7 @@ impl Committer {
             return Err(error);
         }
         self.part = Some(part);
+        failpoint::hit("snapshot-durable");
         let older = std::mem::replace(&mut self.standing, vec![self.number]);
         for number in older {
             // Superseded: what stays is ignored and swept at the next start.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::failpoint;
 use crate::file::{self, Found};
 use crate::folder::StateFolder;
 
@@ -67,7 +68,9 @@ impl FolderDisk {
         if file::look(&self.ballast)? != Found::Nothing {
             return Ok(());
         }
+        failpoint::hit("ballast-before-create");
         let file = file::create_new(&self.ballast)?;
+        failpoint::hit("ballast-before-fill");
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, BALLAST_BYTES).map_err(|errno| {
             // Half a ballast is none.
@@ -80,14 +83,21 @@ impl FolderDisk {
 impl Disk for FolderDisk {
     fn create(&mut self, number: u64) -> Result<Box<dyn Part>, StoreError> {
         let path = self.path.join(name(number));
+        failpoint::fail("part-before-create")
+            .map_err(|source| StoreError::io("create", &path, source))?;
         let file = file::create_new(&path)?;
+        failpoint::hit("part-before-folder-sync");
         file::sync_folder(&self.path)?;
+        failpoint::hit("part-after-folder-sync");
         Ok(Box::new(FilePart { file, path }))
     }
 
     fn remove(&mut self, number: u64) -> Result<(), StoreError> {
         let path: &Path = &self.path.join(name(number));
-        file::remove(path)
+        failpoint::hit("part-before-remove");
+        file::remove(path)?;
+        failpoint::hit("part-after-remove");
+        Ok(())
     }
 
     fn make_room(&mut self) {
@@ -109,10 +119,16 @@ struct FilePart {
 
 impl Part for FilePart {
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write_all(bytes).map_err(|source| StoreError::io("write", &self.path, source))
+        failpoint::fail("log-before-write")
+            .and_then(|()| self.file.write_all(bytes))
+            .map_err(|source| StoreError::io("write", &self.path, source))
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|source| StoreError::io("sync", &self.path, source))
+        failpoint::fail("log-before-sync")
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| StoreError::io("sync", &self.path, source))?;
+        failpoint::hit("log-after-sync");
+        Ok(())
     }
 }

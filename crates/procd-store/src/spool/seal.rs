@@ -11,6 +11,7 @@ use super::index::{IndexFile, TableImage};
 use super::reader::SpoolReader;
 use super::table::segment_path;
 use crate::StoreError;
+use crate::failpoint;
 
 /// Bytes hashed at once.
 const HASH_BYTES: usize = 256 * 1024;
@@ -34,11 +35,13 @@ pub(super) fn seal(reader: &SpoolReader) -> Result<Sealed, StoreError> {
     for number in strays {
         remove(&segment_path(dir, number))?;
     }
+    failpoint::hit("seal-before-index");
     let sha256 = hash(reader)?;
     if on_disk {
         write_index(reader, sha256)?;
         sync_if_there(&dir.join("tags"))?;
         sync_if_there(dir)?;
+        failpoint::hit("seal-durable");
     }
     let mut table = reader.shared.table();
     for segment in &mut table.segments {
@@ -52,7 +55,9 @@ pub(super) fn seal(reader: &SpoolReader) -> Result<Sealed, StoreError> {
 
 fn freeze(path: &Path) -> Result<(), StoreError> {
     let file = File::open(path).map_err(|error| StoreError::io("open", path, error))?;
-    file.sync_all().map_err(|error| StoreError::io("sync", path, error))?;
+    failpoint::fail("seal-before-segment-sync")
+        .and_then(|()| file.sync_all())
+        .map_err(|error| StoreError::io("sync", path, error))?;
     file.set_permissions(Permissions::from_mode(READ_ONLY))
         .map_err(|error| StoreError::io("make read-only", path, error))
 }

@@ -12,6 +12,7 @@ use super::table::{Segment, Shared, Table, segment_path};
 use super::{Bounds, Sealed, Source, SpoolOptions, SpoolStatus, seal, tags};
 use crate::StoreError;
 use crate::budget::Share;
+use crate::failpoint;
 
 const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 const SEGMENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -70,6 +71,7 @@ impl SyncBatch {
     /// # Errors
     /// The first error of a sync.
     pub fn run(&self) -> io::Result<SyncMark> {
+        failpoint::fail("spool-before-sync")?;
         self.files.iter().try_for_each(|file| file.sync_data())?;
         File::open(&self.dir)?.sync_all()?;
         Ok(self.mark)
@@ -314,6 +316,7 @@ impl SpoolWriter {
             return Ok(());
         }
         let dir = &self.shared.dir;
+        failpoint::hit("spool-before-create");
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -486,6 +489,7 @@ impl SpoolWriter {
         }
         if let Some(index) = &mut self.index {
             self.head.sequence += 1;
+            failpoint::hit("spool-before-index");
             let written = index.write(&self.head, &self.image);
             self.index_failed = written.is_err();
             if let Err(error) = written {
@@ -519,6 +523,7 @@ impl SpoolWriter {
 
 fn write_once(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
     loop {
+        failpoint::fail("spool-before-write")?;
         match file.write_at(bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -35,14 +35,18 @@ async fn a_session_is_opened_attached_and_closed() {
     assert_eq!(closed, json!({"stopped": 0, "failures": []}));
     let error = wire.error("process/start", json!({"argv": ["x"]})).await;
     assert_eq!(error["code"], "supervisor_shutting_down");
+    let own = wire.result("daemon/status", json!({})).await["session"].clone();
+    assert_eq!((&own["label"], &own["state"]), (&json!("mine"), &json!("closed")));
 }
 
 #[tokio::test]
 async fn a_session_may_only_lower_its_quotas() {
     let world = World::new().await;
     let mut wire = Wire::greeted(world.daemon()).await;
-    let error = wire.error("session/open", json!({"quotas": {"running_loop_max": 9}})).await;
-    assert_eq!(error["details"]["field"], "quotas.running_loop_max");
+    for (key, value) in [("running_session_max", 33), ("running_loop_max", 33)] {
+        let error = wire.error("session/open", json!({"quotas": {key: value}})).await;
+        assert_eq!(error["details"]["field"], format!("quotas.{key}"));
+    }
     let opened = wire.result("session/open", json!({"quotas": {"running_loop_max": 2}})).await;
     assert_eq!(opened["free"]["loop"], 2);
 }

@@ -1,0 +1,149 @@
+//! Named points for the fault tests, at every step that reaches the disk or the guardian. Absent
+//! from release builds: without the feature `failpoints` each point is nothing.
+//!
+//! `PROCD_FAILPOINTS="name=deed,name2=deed@3"`; with `@n` only the n-th passage of the point
+//! counts, else each. The deeds:
+//! * `crash`: the daemon ends by SIGKILL, here;
+//! * `pause:MS`: the calling thread is held that long;
+//! * `enospc`, `eio`: the operation behind the point fails ([`fail`] only);
+//! * `value:N`: a number in place of a constant ([`value`] only).
+//!
+//! `PROCD_FAILPOINT_TRACE=FILE`: the name of the point that was passed last stands in this file.
+
+#[cfg(feature = "failpoints")]
+pub use imp::{fail, hit, value};
+
+/// Passes a named point: nothing in a release build.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub const fn hit(_name: &str) {}
+
+/// Passes a named point before an operation that can fail: nothing in a release build.
+/// # Errors
+/// Never.
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub const fn fail(_name: &str) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// A number that a test puts in place of a constant: none in a release build.
+#[cfg(not(feature = "failpoints"))]
+#[must_use]
+#[inline(always)]
+pub const fn value(_name: &str) -> Option<u64> {
+    None
+}
+
+#[cfg(feature = "failpoints")]
+mod imp {
+    use std::collections::HashMap;
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    /// Bytes of a name in the trace, the rest blank.
+    const NAME_BYTES: usize = 48;
+
+    #[derive(Debug, Clone, Copy)]
+    enum Deed {
+        Crash,
+        Pause(Duration),
+        Fail(rustix::io::Errno),
+        Value(u64),
+    }
+
+    #[derive(Debug)]
+    struct Point {
+        deed: Deed,
+        /// The passage that counts; none = each.
+        nth: Option<u64>,
+        passed: AtomicU64,
+    }
+
+    static POINTS: OnceLock<HashMap<String, Point>> = OnceLock::new();
+    static TRACE: OnceLock<Option<File>> = OnceLock::new();
+
+    #[expect(clippy::disallowed_methods, reason = "a build for tests that is steered from outside")]
+    fn variable(name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn load() -> HashMap<String, Point> {
+        let text = variable("PROCD_FAILPOINTS").unwrap_or_default();
+        text.split(',').filter_map(|item| item.split_once('=')).filter_map(parse).collect()
+    }
+
+    fn parse((name, text): (&str, &str)) -> Option<(String, Point)> {
+        let (deed, nth) = match text.split_once('@') {
+            Some((deed, nth)) => (deed, Some(nth.parse().ok()?)),
+            None => (text, None),
+        };
+        let deed = match deed.split_once(':') {
+            None if deed == "crash" => Deed::Crash,
+            None if deed == "enospc" => Deed::Fail(rustix::io::Errno::NOSPC),
+            None if deed == "eio" => Deed::Fail(rustix::io::Errno::IO),
+            Some(("pause", ms)) => Deed::Pause(Duration::from_millis(ms.parse().ok()?)),
+            Some(("value", number)) => Deed::Value(number.parse().ok()?),
+            None | Some(_) => return None,
+        };
+        Some((name.to_owned(), Point { deed, nth, passed: AtomicU64::new(0) }))
+    }
+
+    fn trace(name: &str) {
+        let open = || {
+            let path = variable("PROCD_FAILPOINT_TRACE")?;
+            File::options().create(true).truncate(false).write(true).open(path).ok()
+        };
+        if let Some(file) = TRACE.get_or_init(open) {
+            // A trace that cannot be written is a gap in a histogram, no more.
+            file.write_at(format!("{name:NAME_BYTES$}").as_bytes(), 0).ok();
+        }
+    }
+
+    /// The deed of this passage.
+    fn pass(name: &str) -> Option<Deed> {
+        trace(name);
+        let point = POINTS.get_or_init(load).get(name)?;
+        let passed = point.passed.fetch_add(1, Ordering::AcqRel) + 1;
+        point.nth.is_none_or(|nth| nth == passed).then_some(point.deed)
+    }
+
+    /// Passes a named point.
+    pub fn hit(name: &str) {
+        fail(name).ok();
+    }
+
+    /// Passes a named point before an operation that can fail.
+    /// # Errors
+    /// What the test asks for.
+    pub fn fail(name: &str) -> io::Result<()> {
+        match pass(name) {
+            None | Some(Deed::Value(_)) => {}
+            Some(Deed::Crash) => crash(),
+            #[expect(clippy::disallowed_methods, reason = "holding the thread is the point")]
+            Some(Deed::Pause(time)) => std::thread::sleep(time),
+            Some(Deed::Fail(errno)) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+
+    /// A number that a test puts in place of a constant.
+    #[must_use]
+    pub fn value(name: &str) -> Option<u64> {
+        match POINTS.get_or_init(load).get(name)?.deed {
+            Deed::Value(number) => Some(number),
+            Deed::Crash | Deed::Pause(_) | Deed::Fail(_) => None,
+        }
+    }
+
+    fn crash() {
+        kill_process(getpid(), Signal::KILL).ok();
+        std::process::abort();
+    }
+}
