@@ -22,6 +22,7 @@ mod watched;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
@@ -105,12 +106,6 @@ impl RealRunner {
     pub fn guardian_pid(&self) -> Option<i32> {
         self.link.pid()
     }
-
-    /// Processes found outside every control group of ours, and killed.
-    #[must_use]
-    pub fn escaped(&self) -> u64 {
-        self.link.escaped()
-    }
 }
 
 impl RealRunner {
@@ -129,6 +124,10 @@ impl RealRunner {
 
 impl Runner for RealRunner {
     type Plan = Plan;
+
+    fn escaped(&self) -> Arc<AtomicU64> {
+        self.link.escaped()
+    }
 
     async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
         let tier = match &self.containment {

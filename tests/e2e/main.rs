@@ -59,7 +59,9 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod containment;
 mod documents;
+mod endurance;
 mod faults;
 mod input;
 mod kept;
@@ -68,6 +70,7 @@ mod limits;
 mod operators;
 mod output;
 mod protocol;
+mod races;
 mod real_work;
 mod recovery;
 mod signals;

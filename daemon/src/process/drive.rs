@@ -117,6 +117,7 @@ impl Driver {
         loop {
             let is_over = self.is_over();
             if is_over && self.is_group_empty().await {
+                self.withhold().await;
                 return Outcome::Empty;
             }
             let due = self.kill.map(|kill| kill.again_at.min(kill.complain_at));
@@ -132,6 +133,20 @@ impl Driver {
                 () = until(due), if due.is_some() => self.on_kill_due().await,
                 () = changed(&mut self.tree), if is_over => {}
             }
+        }
+    }
+
+    /// In a test's build a killed tree can be taken for unproven so long; what follows is as if it
+    /// were. Nothing else.
+    async fn withhold(&mut self) {
+        let Some(ms) = crate::failpoint::value("tree-proof-withheld-ms") else { return };
+        while let Some(kill) = self.kill {
+            let end = kill.since + Duration::from_millis(ms);
+            if Clock.monotonic() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end.min(kill.complain_at)).await;
+            self.on_kill_due().await;
         }
     }
 
@@ -190,7 +205,7 @@ impl Driver {
                     shim.is_empty = true;
                 }
             }
-            Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean)),
+            Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean).await),
             Seen::GuardianLost => return Some(Outcome::Lost(LossCause::GuardianLost)),
             Seen::GuardianMissing => return Some(Outcome::Failed(failure::NO_GUARDIAN)),
         }
@@ -255,7 +270,7 @@ impl Driver {
         self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
     }
 
-    fn on_shim_gone(&self, clean: bool) -> Outcome {
+    async fn on_shim_gone(&mut self, clean: bool) -> Outcome {
         let is_empty = matches!(&self.tree, Tree::Shim(shim) if shim.is_empty);
         if let Phase::Failing(failure) = self.phase {
             return Outcome::Failed(failure);
@@ -265,6 +280,7 @@ impl Driver {
             return Outcome::Failed(failure::NO_GUARDIAN);
         }
         if is_empty && self.is_over() {
+            self.withhold().await;
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)

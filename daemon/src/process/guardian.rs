@@ -58,7 +58,7 @@ pub(super) struct GuardianLink {
 #[derive(Debug, Default)]
 struct Status {
     pid: AtomicU64,
-    escaped: AtomicU64,
+    escaped: Arc<AtomicU64>,
 }
 
 impl GuardianLink {
@@ -93,8 +93,8 @@ impl GuardianLink {
     }
 
     /// How many processes were found outside every leaf.
-    pub(super) fn escaped(&self) -> u64 {
-        self.status.escaped.load(Ordering::Relaxed)
+    pub(super) fn escaped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.status.escaped)
     }
 
     /// Asks for a start; its news come by the receiver.

@@ -60,6 +60,7 @@ pub(super) fn make(
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
+    crate::failpoint::hit("plan-folder");
     let folder = open_folder(&folder_path);
     let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;

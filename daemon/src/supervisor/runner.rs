@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -98,6 +99,11 @@ pub trait Runner: Send + Sync + 'static {
     /// Starts a plan. Returns at once; what happens comes by `context.reports`: first exactly one
     /// of `Spawned`, `SpawnFailed`, `Aborted`, `Lost`; then as the enum says.
     fn start(&self, plan: Self::Plan, context: StartContext) -> Running;
+
+    /// Counts processes that were found outside every tree and killed.
+    fn escaped(&self) -> Arc<AtomicU64> {
+        Arc::default()
+    }
 }
 
 /// What a start is given beside its plan.
