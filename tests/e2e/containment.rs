@@ -18,7 +18,10 @@ const ESCAPES: &[(&str, &str)] = &[
     ("nohup", "nohup sleep 1000 >/dev/null 2>&1 & echo up; wait"),
     ("disown", "exec bash -c 'sleep 1000 & disown; echo up; sleep 1000; :'"),
     ("setsid", "setsid sleep 1000 & echo up; wait"),
-    ("double fork", "(setsid sh -c 'cd /tmp; exec sleep 1000' <&- >&- 2>&- &) ; echo up; sleep 1000"),
+    (
+        "double fork",
+        "(setsid sh -c 'cd /tmp; exec sleep 1000' <&- >&- 2>&- &) ; echo up; sleep 1000",
+    ),
     ("setpgid", "exec bash -c 'set -m; sleep 1000 & echo up; wait'"),
     ("another program", "echo up; exec sleep 1000"),
     ("chain of shells", "sh -c \"sh -c 'sh -c \\\"echo up; sleep 1000; :\\\"; :'; :\"; :"),
@@ -102,7 +105,8 @@ fn guardian(daemon: &Daemon) -> Pid {
 fn start_all(owner: &mut Owner, kinds: &[(&str, &str)], tty: bool) -> Vec<String> {
     let mut all = Vec::new();
     for (_, line) in kinds {
-        let params = json!({"background": true, "tty": tty, "memory_bytes": 4096, "spool_bytes": 65536});
+        let params =
+            json!({"background": true, "tty": tty, "memory_bytes": 4096, "spool_bytes": 65536});
         all.push(handle(&owner.start(&["sh", "-c", line], params)));
     }
     for (process, (name, _)) in all.iter().zip(kinds) {
@@ -135,14 +139,22 @@ fn ends(tier: Tier, tty: bool, uid: Option<u32>, trigger: Trigger) {
             start_all(&mut owner, ESCAPES, tty);
             let reply = owner.wire.ok("session/stop_all", json!({}));
             // A reply is a proof: no waiting here.
-            assert!(leaks::everybody().len() <= before, "after the reply: {:?}", leaks::everybody());
+            assert!(
+                leaks::everybody().len() <= before,
+                "after the reply: {:?}",
+                leaks::everybody()
+            );
             let results = reply["results"].as_array().unwrap();
             assert!(results.iter().all(|result| result["error"].is_null()), "{reply}");
         }
         Trigger::SessionEnd => {
             start_all(&mut owner, ESCAPES, tty);
             owner.wire.ok("session/close", json!({"scope": "session"}));
-            assert!(leaks::everybody().len() <= before, "after the reply: {:?}", leaks::everybody());
+            assert!(
+                leaks::everybody().len() <= before,
+                "after the reply: {:?}",
+                leaks::everybody()
+            );
         }
         Trigger::DaemonTerm => {
             start_all(&mut owner, ESCAPES, tty);
@@ -164,7 +176,10 @@ fn ends(tier: Tier, tty: bool, uid: Option<u32>, trigger: Trigger) {
             let records = owner.list();
             let failed = records.iter().filter(|record| record["state"] == "failed");
             assert!(failed.clone().count() >= ESCAPES.len() - 2, "{records:?}");
-            assert!(failed.clone().all(|record| record["diagnostic"] == "guardian_lost"), "{records:?}");
+            assert!(
+                failed.clone().all(|record| record["diagnostic"] == "guardian_lost"),
+                "{records:?}"
+            );
             nobody_is_left(before, "nothing outlives the guardian");
             wait::until_true("a new guardian serves", LIMIT, || {
                 let params = owner.start_params(&["true"], json!({}));
@@ -173,7 +188,8 @@ fn ends(tier: Tier, tty: bool, uid: Option<u32>, trigger: Trigger) {
         }
         Trigger::ShimKill => {
             start_all(&mut owner, ESCAPES, tty);
-            for shim in children(first_guardian.as_raw_nonzero().get().unsigned_abs(), "procd-shim") {
+            for shim in children(first_guardian.as_raw_nonzero().get().unsigned_abs(), "procd-shim")
+            {
                 drop(kill_process(shim, Signal::KILL));
             }
             wait::until_true("all have ended", LIMIT, || {
@@ -219,10 +235,16 @@ fn matrix(module: &str, name: &str, tier: Tier, tty: bool, uid: Option<u32>) {
         return;
     }
     for _ in 0..rounds::or(1) {
-        for &trigger in TRIGGERS.iter().filter(|&&one| tier == Tier::Shim || one != Trigger::ShimKill) {
+        for &trigger in
+            TRIGGERS.iter().filter(|&&one| tier == Tier::Shim || one != Trigger::ShimKill)
+        {
             let began = wait::now();
             ends(tier, tty, uid, trigger);
-            println!("{tier:?} tty={tty} uid={uid:?} {trigger:?}: {} kinds, {:?}", ESCAPES.len(), began.elapsed());
+            println!(
+                "{tier:?} tty={tty} uid={uid:?} {trigger:?}: {} kinds, {:?}",
+                ESCAPES.len(),
+                began.elapsed()
+            );
         }
     }
 }
@@ -307,7 +329,10 @@ fn who_leaves_its_control_group_is_killed_and_counted() {
     let groups = leaks::groups(&daemon.state());
     let outside: PathBuf = groups[0].parent().unwrap().join("cgroup.procs");
     let before = leaks::everybody().len();
-    let line = format!("setsid sh -c 'echo $$ >{}; echo out; exec sleep 1000' >&2 & sleep 0.3; echo done", outside.display());
+    let line = format!(
+        "setsid sh -c 'echo $$ >{}; echo out; exec sleep 1000' >&2 & sleep 0.3; echo done",
+        outside.display()
+    );
     let entry = owner.start(&["sh", "-c", &line], json!({}));
     assert_eq!(entry["state"], "exited", "{entry}");
     let mut operator = daemon.operator();

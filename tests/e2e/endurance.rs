@@ -36,9 +36,10 @@ fn held(daemon: &Daemon) -> BTreeMap<&'static str, usize> {
         entries.filter(|entry| entry.path().is_dir()).count()
     });
     let ptys = fs::read_dir(format!("/proc/{own}/fd")).unwrap().flatten();
-    let ptys = ptys.filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| {
-        to.starts_with("/dev/pts") || to.ends_with("ptmx")
-    }));
+    let ptys = ptys.filter(|entry| {
+        fs::read_link(entry.path())
+            .is_ok_and(|to| to.starts_with("/dev/pts") || to.ends_with("ptmx"))
+    });
     BTreeMap::from([
         ("zombies", zombies.count()),
         ("descriptors of the guardian", count(&format!("/proc/{guardian}/fd"))),
@@ -189,7 +190,7 @@ both_tiers_inside! {
         let mut owner = daemon.owner();
         let before = leaks::everybody().len();
         for mode in ["terminate", "kill"] {
-            let process = owner.background_shell("trap '' TERM; f() { f & f & sleep 0.01; }; g() { while :; do sleep 0.001 & done; }; g & h() { h & }; h; echo up; wait; sleep 1000");
+            let process = owner.background_shell("trap '' TERM; g() { while :; do sleep 0.001 & done; }; g & h() { h & }; h; echo up; wait; sleep 1000");
             owner.output(&process, json!({"wait": "any"}));
             let result = owner.stop(&process, mode, 100);
             assert!(leaks::everybody().len() <= before, "after the reply: {:?}", leaks::everybody());

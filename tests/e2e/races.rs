@@ -20,7 +20,11 @@ impl Counts {
 
     fn check(&self, race: &str, rounds: usize, wanted: &[&str]) {
         println!("{race}: {rounds} times: {:?}", self.0);
-        assert!(self.0.keys().all(|outcome| wanted.contains(&outcome.as_str())), "{race}: {:?}", self.0);
+        assert!(
+            self.0.keys().all(|outcome| wanted.contains(&outcome.as_str())),
+            "{race}: {:?}",
+            self.0
+        );
         if rounds >= FULL {
             let seen = |outcome: &&str| self.0.get(*outcome).copied().unwrap_or_default();
             assert!(wanted.iter().all(|outcome| seen(outcome) >= EACH_MIN), "{race}: {:?}", self.0);
@@ -56,7 +60,13 @@ fn many(owner: &mut Owner, seconds: &str, more: Value) -> String {
     handle(&owner.start(&["sleep", seconds], params))
 }
 
-fn race(tier: Tier, module: &str, name: &str, run: impl Fn(&mut Owner, usize) -> Counts, wanted: &[&str]) {
+fn race(
+    tier: Tier,
+    module: &str,
+    name: &str,
+    run: impl Fn(&mut Owner, usize) -> Counts,
+    wanted: &[&str],
+) {
     let path = if tier == Tier::Cgroup { "cgroup" } else { "shim" };
     if namespace::has_run_inside(&format!("{module}::{name}"), path) || !crate::is_here(tier) {
         return;

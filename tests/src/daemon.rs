@@ -144,8 +144,11 @@ impl Setup {
     #[expect(clippy::expect_used, reason = "this is how a test fails")]
     pub fn prepare(self) -> Daemon {
         let folder = Folder::new();
-        let group = self.user.filter(|_| self.tier == Tier::Cgroup).map(|uid| delegate(uid, folder.path()));
-        let root = group.as_ref().map(|group| format!("cgroup_root = {:?}\n", group.display().to_string()));
+        let group =
+            self.user.filter(|_| self.tier == Tier::Cgroup).map(|uid| delegate(uid, folder.path()));
+        let root = group
+            .as_ref()
+            .map(|group| format!("cgroup_root = {:?}\n", group.display().to_string()));
         let config = format!(
             "containment = \"{}\"\n{}{}[limits]\n{}",
             self.tier.word(),
@@ -157,7 +160,8 @@ impl Setup {
         fs::create_dir(folder.path().join("cwd")).expect("make the commands' folder");
         if let Some(uid) = self.user {
             for path in ["", "config.toml", "cwd"] {
-                std::os::unix::fs::chown(folder.path().join(path), Some(uid), Some(uid)).expect("give it away");
+                std::os::unix::fs::chown(folder.path().join(path), Some(uid), Some(uid))
+                    .expect("give it away");
             }
         }
         Daemon { folder, setup: self, child: None, group }
@@ -237,7 +241,8 @@ impl Daemon {
         let mut command = self.command("sh");
         let group = self.group.as_ref().map(|group| group.join("cgroup.procs"));
         let join = group.map_or(String::new(), |file| format!("echo $$ >{}; ", file.display()));
-        let line = format!("{join}exec setpriv --reuid={uid} --regid={uid} --clear-groups -- \"$0\"");
+        let line =
+            format!("{join}exec setpriv --reuid={uid} --regid={uid} --clear-groups -- \"$0\"");
         command.args(["-c", &line]).arg(binaries::path(self.setup.binary));
         command
     }

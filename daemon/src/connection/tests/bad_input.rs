@@ -128,20 +128,11 @@ async fn what_a_later_version_brings_is_refused_by_name() {
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
                 ("fold", json!(true)),
-                ("require_success", json!(true)),
                 ("dry_run", json!(true)),
                 ("allow_client", json!(true)),
             ],
         ),
-        (
-            "process/output",
-            json!({"process_id": ID}),
-            vec![
-                ("fold", json!(true)),
-                ("on_gap", json!("error")),
-                ("require_success", json!(true)),
-            ],
-        ),
+        ("process/output", json!({"process_id": ID}), vec![("fold", json!(true))]),
         ("process/input", json!({"process_id": ID, "data": "x"}), vec![("fold", json!(true))]),
     ] {
         for (field, value) in fields {
@@ -152,9 +143,6 @@ async fn what_a_later_version_brings_is_refused_by_name() {
             assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
         }
     }
-    let until = json!({"process_id": ID, "wait": {"until": {"exit": true}}});
-    let error = wire.error("process/output", until).await;
-    assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
 }
 
 #[tokio::test]
