@@ -27,7 +27,10 @@ const ESCAPES: &[(&str, &str)] = &[
     ("chain of shells", "sh -c \"sh -c 'sh -c \\\"echo up; sleep 1000; :\\\"; :'; :\"; :"),
     ("bomb", "i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; echo up; wait"),
     ("comet", "f() { f & }; f; echo up; sleep 1000"),
-    ("killer of its parent", "(sleep 0.2; kill -9 $PPID; sleep 1000) & echo up; sleep 1000"),
+    (
+        "killer of its parent",
+        "sh -c 'sleep 0.2; kill -9 $PPID; sleep 1000' & echo up; sleep 1000; :",
+    ),
     ("killer of its group", "setsid sleep 1000 & echo up; trap '' TERM; kill 0; sleep 1000"),
     ("stopped", "sh -c 'kill -STOP $$' & echo up; sleep 1000"),
     (
@@ -127,104 +130,99 @@ fn nobody_is_left(before: usize, what: &str) {
 fn ends(tier: Tier, tty: bool, uid: Option<u32>, trigger: Trigger) {
     let mut daemon = setup(tier, uid).start();
     let mut owner = daemon.owner();
-    let first_guardian = guardian(&daemon);
+    guardian(&daemon);
     let before = leaks::everybody().len();
+    let kinds = if trigger == Trigger::LeaderEnd { LEAVES } else { ESCAPES };
+    let all = start_all(&mut owner, kinds, tty);
     match trigger {
         Trigger::LeaderEnd => {
-            for process in start_all(&mut owner, LEAVES, tty) {
+            for process in all {
                 assert_eq!(owner.ended(&process)["state"], "exited");
             }
         }
         Trigger::Stop => {
-            start_all(&mut owner, ESCAPES, tty);
             let reply = owner.wire.ok("session/stop_all", json!({}));
-            // A reply is a proof: no waiting here.
-            assert!(
-                leaks::everybody().len() <= before,
-                "after the reply: {:?}",
-                leaks::everybody()
-            );
+            proven(before);
             let results = reply["results"].as_array().unwrap();
             assert!(results.iter().all(|result| result["error"].is_null()), "{reply}");
         }
         Trigger::SessionEnd => {
-            start_all(&mut owner, ESCAPES, tty);
             owner.wire.ok("session/close", json!({"scope": "session"}));
-            assert!(
-                leaks::everybody().len() <= before,
-                "after the reply: {:?}",
-                leaks::everybody()
-            );
+            proven(before);
         }
         Trigger::DaemonTerm => {
-            start_all(&mut owner, ESCAPES, tty);
             daemon.terminate();
             assert_eq!(daemon.ended().code(), Some(0));
             nobody_is_left(0, "nothing outlives the daemon");
         }
         Trigger::DaemonKill => {
-            start_all(&mut owner, ESCAPES, tty);
             daemon.kill();
             nobody_is_left(0, "nothing outlives a killed daemon");
         }
-        Trigger::GuardianKill => {
-            start_all(&mut owner, ESCAPES, tty);
-            kill_process(first_guardian, Signal::KILL).unwrap();
-            wait::until_true("all are failed", LIMIT, || {
-                states(&mut owner).iter().all(|state| state != "running")
-            });
-            let records = owner.list();
-            let failed = records.iter().filter(|record| record["state"] == "failed");
-            assert!(failed.clone().count() >= ESCAPES.len() - 2, "{records:?}");
-            assert!(
-                failed.clone().all(|record| record["diagnostic"] == "guardian_lost"),
-                "{records:?}"
-            );
-            nobody_is_left(before, "nothing outlives the guardian");
-            wait::until_true("a new guardian serves", LIMIT, || {
-                let params = owner.start_params(&["true"], json!({}));
-                owner.wire.call("process/start", params).is_ok()
-            });
-        }
-        Trigger::ShimKill => {
-            start_all(&mut owner, ESCAPES, tty);
-            for shim in children(first_guardian.as_raw_nonzero().get().unsigned_abs(), "procd-shim")
-            {
-                drop(kill_process(shim, Signal::KILL));
-            }
-            wait::until_true("all have ended", LIMIT, || {
-                states(&mut owner).iter().all(|state| state != "running")
-            });
-            nobody_is_left(before, "nothing outlives its shim");
-            let records = owner.list();
-            let lost = records.iter().filter(|record| record["diagnostic"] == "containment_lost");
-            assert!(lost.count() >= ESCAPES.len() - 2, "{records:?}");
-            assert_eq!(owner.start(&["echo", "on"], json!({}))["output"], "on\n");
-        }
-        Trigger::BothKill => {
-            start_all(&mut owner, ESCAPES, tty);
-            // Neither can act on the other's end.
-            let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
-            kill_process(pid, Signal::STOP).unwrap();
-            kill_process(first_guardian, Signal::KILL).unwrap();
-            daemon.kill();
-            if tier == Tier::Shim {
-                nobody_is_left(0, "each shim sees its socket close");
-            }
-            daemon.restart();
-            guardian(&daemon);
-            nobody_is_left(before, "the next start sweeps");
-            let opened = owner.opened.clone();
-            let mut wire = daemon.connect();
-            let field = |name: &str| opened[name].clone();
-            wire.ok("session/attach", json!({"session_id": field("session_id"), "loop_id": field("loop_id"), "session_key": field("session_key")}));
-            owner = Owner::attached(wire, opened, daemon.cwd());
-            let states = states(&mut owner);
-            assert!(states.iter().all(|state| state != "running"), "{states:?}");
-        }
+        Trigger::GuardianKill => guardian_dies(&daemon, &mut owner, before),
+        Trigger::ShimKill => shims_die(&daemon, &mut owner, before),
+        Trigger::BothKill => both_die(&mut daemon, owner.opened.clone(), tier),
     }
     nobody_is_left(before, "nothing is left");
-    drop(owner);
+}
+
+/// A reply is a proof: nobody waits here.
+fn proven(before: usize) {
+    let left = leaks::everybody();
+    assert!(left.len() <= before, "after the reply: {left:?}");
+}
+
+/// All that ran is `failed` with the diagnostic, but for a few that ended by themselves.
+fn failed_as(owner: &mut Owner, diagnostic: &str) {
+    wait::until_true("all have ended", LIMIT, || {
+        states(owner).iter().all(|state| state != "running")
+    });
+    let records = owner.list();
+    let failed = records.iter().filter(|record| record["diagnostic"] == diagnostic);
+    assert!(failed.clone().count() >= ESCAPES.len() - 2, "{records:?}");
+    assert!(failed.clone().all(|record| record["state"] == "failed"), "{records:?}");
+}
+
+fn guardian_dies(daemon: &Daemon, owner: &mut Owner, before: usize) {
+    kill_process(guardian(daemon), Signal::KILL).unwrap();
+    failed_as(owner, "guardian_lost");
+    wait::until_true("a new guardian serves", LIMIT, || {
+        let params = owner.start_params(&["true"], json!({}));
+        owner.wire.call("process/start", params).is_ok()
+    });
+    nobody_is_left(before, "nothing outlives the guardian");
+}
+
+fn shims_die(daemon: &Daemon, owner: &mut Owner, before: usize) {
+    let guardian = guardian(daemon).as_raw_nonzero().get().unsigned_abs();
+    for shim in children(guardian, "procd-shim") {
+        // One that has ended meanwhile is gone as well.
+        kill_process(shim, Signal::KILL).unwrap_or_default();
+    }
+    failed_as(owner, "containment_lost");
+    nobody_is_left(before, "nothing outlives its shim");
+    assert_eq!(owner.start(&["echo", "on"], json!({}))["output"], "on\n");
+}
+
+/// Daemon and guardian, so that neither can act on the other's end.
+fn both_die(daemon: &mut Daemon, opened: Value, tier: Tier) {
+    let guardian_pid = guardian(daemon);
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    kill_process(guardian_pid, Signal::KILL).unwrap();
+    daemon.kill();
+    if tier == Tier::Shim {
+        nobody_is_left(0, "each shim sees its socket close");
+    }
+    daemon.restart();
+    guardian(daemon);
+    let mut wire = daemon.connect();
+    let field = |name: &str| opened[name].clone();
+    let (session, key) = (field("session_id"), field("session_key"));
+    let params = json!({"session_id": session, "loop_id": field("loop_id"), "session_key": key});
+    wire.ok("session/attach", params);
+    let states = states(&mut Owner::attached(wire, opened, daemon.cwd()));
+    assert!(states.iter().all(|state| state != "running"), "{states:?}");
 }
 
 fn matrix(module: &str, name: &str, tier: Tier, tty: bool, uid: Option<u32>) {

@@ -31,10 +31,14 @@ fn held(daemon: &Daemon) -> BTreeMap<&'static str, usize> {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
     });
-    let leaves = leaks::groups(&daemon.state()).iter().map(|group| {
-        let entries = fs::read_dir(group.join("payload")).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.path().is_dir()).count()
-    });
+    let groups = leaks::groups(&daemon.state());
+    let leaves: usize = groups
+        .iter()
+        .map(|group| {
+            let entries = fs::read_dir(group.join("payload")).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.path().is_dir()).count()
+        })
+        .sum();
     let ptys = fs::read_dir(format!("/proc/{own}/fd")).unwrap().flatten();
     let ptys = ptys.filter(|entry| {
         fs::read_link(entry.path())
@@ -44,7 +48,7 @@ fn held(daemon: &Daemon) -> BTreeMap<&'static str, usize> {
         ("zombies", zombies.count()),
         ("descriptors of the guardian", count(&format!("/proc/{guardian}/fd"))),
         ("threads of the guardian", count(&format!("/proc/{guardian}/task"))),
-        ("leaves", leaves.sum()),
+        ("leaves", leaves),
         ("terminals", ptys.count()),
         ("others", leaks::everybody().len()),
     ])
