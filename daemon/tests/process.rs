@@ -264,6 +264,10 @@ fn request(line: &str) -> StartRequest {
         origin: None,
         background: false,
         on_leader_exit: procd_core::OnLeaderExit::KillTree,
+        queue_timeout: Duration::ZERO,
+        key: None,
+        claim: None,
+        workspaces: Vec::new(),
     }
 }
 

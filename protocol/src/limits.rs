@@ -62,6 +62,9 @@ limits! {
     MEMORY_BYTES_MIN / "memory_bytes_min" = 4 * 1024, "bytes", "memory window of a process; below a page it holds nothing useful";
     SPOOL_BYTES_MIN / "spool_bytes_min" = 64 * 1024, "bytes", "spool of a process; one segment is no smaller";
     PATHS_MAX / "paths_max" = 256, "items", "paths of a workspace claim";
+    EVENT_KINDS_MAX / "event_kinds_max" = 64, "items", "kinds of one events/subscribe";
+    EVENTS_UNACKNOWLEDGED_MAX / "events_unacknowledged_max" = 64, "records a subscription", "events sent and not acknowledged; the rest waits in the journal";
+    NOTIFICATIONS_UNANSWERED_MAX / "notifications_unanswered_max" = 64, "notifications a subscription", "offered and not answered; the rest waits";
     PROCESS_IDS_MAX / "process_ids_max" = 64, "items", "processes of one process/output";
     LIMIT_BYTES_DEFAULT / "limit_bytes_default" = 32 * 1024, "bytes", "one page of output when nothing else is asked for";
     LIMIT_BYTES_MAX / "limit_bytes_max" = 1024 * 1024, "bytes", "one page of output";

@@ -69,6 +69,22 @@ mod document {
         (Method::ProcessStop, v1::StopParams::REQUIRED, v1::StopParams::OPTIONAL),
         (Method::ProcessInspect, v1::InspectParams::REQUIRED, v1::InspectParams::OPTIONAL),
         (Method::ProcessList, v1::ListParams::REQUIRED, v1::ListParams::OPTIONAL),
+        (Method::ProcessRemove, v1::RemoveParams::REQUIRED, v1::RemoveParams::OPTIONAL),
+        (Method::ProcessPin, v1::PinParams::REQUIRED, v1::PinParams::OPTIONAL),
+        (Method::EventsSubscribe, v1::SubscribeParams::REQUIRED, v1::SubscribeParams::OPTIONAL),
+        (Method::EventsAck, v1::EventsAckParams::REQUIRED, v1::EventsAckParams::OPTIONAL),
+        (
+            Method::EventsUnsubscribe,
+            v1::UnsubscribeParams::REQUIRED,
+            v1::UnsubscribeParams::OPTIONAL,
+        ),
+        (
+            Method::NotificationsAck,
+            v1::NotificationsAckParams::REQUIRED,
+            v1::NotificationsAckParams::OPTIONAL,
+        ),
+        (Method::LeaseAcquire, v1::LeaseAcquireParams::REQUIRED, v1::LeaseAcquireParams::OPTIONAL),
+        (Method::LeaseRelease, v1::LeaseReleaseParams::REQUIRED, v1::LeaseReleaseParams::OPTIONAL),
         (
             Method::OperatorAttach,
             v1::OperatorAttachParams::REQUIRED,
@@ -86,7 +102,9 @@ mod document {
             let told = rows.iter().filter(|row| row[0].starts_with('`'));
             let told: BTreeSet<_> = told.map(|row| (row[0], row.last() == Some(&"must"))).collect();
             let names = |names: &'static [&str], must| {
-                names.iter().map(move |name| (format!("`{name}`"), must))
+                // `for` is no name that Rust lets a field have.
+                let of_wire = |name: &'static str| if name == "request" { "for" } else { name };
+                names.iter().map(move |name| (format!("`{}`", of_wire(name)), must))
             };
             let wanted: BTreeSet<_> = names(required, true).chain(names(optional, false)).collect();
             let told: BTreeSet<_> = told.into_iter().map(|(n, m)| (n.to_owned(), m)).collect();
@@ -99,23 +117,19 @@ mod document {
 
     /// A good value of every parameter that is not in force, in a request that is right but for it.
     const LATER: &[Later] = &[
-        ("session/open", "", &[("workspaces", r#"["/a"]"#), ("guard", "false")]),
+        ("session/open", "", &[("guard", "false")]),
         (
             "process/start",
             r#""argv":["a"]"#,
             &[
                 ("cwd_base64", r#""YQ==""#),
                 ("env_base64", r#"{"A":"YQ=="}"#),
-                ("queue_timeout_ms", "0"),
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
-                ("workspace", r#"{"root":"/a","access":"read_only"}"#),
                 ("isolate", "true"),
-                ("request_key", r#""k""#),
                 ("allow_client", "true"),
                 ("fold", "true"),
-                ("dry_run", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),

@@ -210,6 +210,12 @@ impl Daemon {
         })
     }
 
+    /// Whether the daemon has ended by itself.
+    #[must_use]
+    pub fn is_gone(&mut self) -> bool {
+        self.try_wait().is_some()
+    }
+
     /// Ends the daemon, which may have crashed already: how it went.
     pub fn end_however(&mut self) -> Option<ExitStatus> {
         let status = self.finish();
@@ -217,10 +223,28 @@ impl Daemon {
         status
     }
 
+    /// Goes on with the build that has named points, steered by `points`; the point passed last is in [`Daemon::trace`].
+    pub fn with_failpoints(&mut self, points: &str) {
+        self.without_failpoints();
+        self.setup.binary = "failpoints/procd";
+        let trace = self.path().join("trace").to_string_lossy().into_owned();
+        for (name, value) in
+            [("PROCD_FAILPOINTS", points.to_owned()), ("PROCD_FAILPOINT_TRACE", trace)]
+        {
+            self.setup.environment.push((name.to_owned(), value));
+        }
+    }
+
+    /// The point that the daemon passed last.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        fs::read_to_string(self.path().join("trace")).unwrap_or_default().trim().to_owned()
+    }
+
     /// Goes on with the plain build.
     pub fn without_failpoints(&mut self) {
         self.setup.binary = "procd";
-        self.setup.environment.retain(|(name, _)| name != "PROCD_FAILPOINTS");
+        self.setup.environment.retain(|(name, _)| !name.starts_with("PROCD_FAILPOINT"));
     }
 
     /// Starts the daemon and does not wait for it.

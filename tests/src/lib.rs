@@ -7,6 +7,7 @@
 
 pub mod binaries;
 pub mod daemon;
+pub mod faults;
 pub mod folder;
 pub mod leaks;
 pub mod namespace;

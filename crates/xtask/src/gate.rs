@@ -54,6 +54,20 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     command::run(tests)
 }
 
+/// The long forms of the fault tests, which are too long for the gate.
+pub(crate) fn faults(words: &[String]) -> Result<(), String> {
+    let binaries = build()?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let forms: &[&[&str]] =
+        if words.is_empty() { &[&["matrix"], &["random", "500", "1"]] } else { &[&words] };
+    for form in forms {
+        let mut run = command::program(&binaries.join("faults"), form);
+        run.env(BINARIES_VARIABLE, &binaries);
+        command::run(run)?;
+    }
+    Ok(())
+}
+
 /// The tests of the workspace. Those of clients in other languages follow here as suites of their own.
 fn workspace(binaries: &Path, filter: &[String], summary: &mut Summary) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);

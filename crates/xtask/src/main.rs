@@ -30,6 +30,11 @@ enum Task {
     Races,
     /// Cycles, failures and a large shutdown, at full length, and what they leave.
     Cycles,
+    /// The long form of the fault tests: a crash at each named point, then kills at random moments.
+    Faults {
+        /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
+        words: Vec<String>,
+    },
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         Task::Containment => gate::repeat("containment::", 3),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
+        Task::Faults { words } => gate::faults(&words),
         Task::Ci => gate::ci(),
     };
     match outcome {

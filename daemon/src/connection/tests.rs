@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::request::{Client, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 mod bad_input;
+mod journal;
 mod methods;
 mod output;
 mod world;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
 use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
@@ -16,7 +17,7 @@ use super::RunnerOptions;
 use super::environment::DEFAULT_PATH;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode,
+    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode, place,
 };
 
 /// A frozen start. Its folder is held by descriptor, so nothing can be swapped under it.
@@ -62,6 +63,7 @@ pub(super) fn make(
     let folder_path = folder_path(options, request)?;
     crate::failpoint::hit("plan-folder");
     let folder = open_folder(&folder_path);
+    let claim = claim(request, folder.as_ref().ok())?;
     let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;
     let image = image(options, request, &environment)?;
@@ -77,8 +79,33 @@ pub(super) fn make(
         tier,
         ceilings,
         limits: BTreeMap::new(),
+        claim,
+        variables: environment.keys().map(|name| escape(name.as_bytes())).collect(),
     };
     Ok((plan, facts))
+}
+
+/// The claim on a workspace. In a session that declares workspaces the folder lies in one of
+/// them: where the open descriptor is, not what its name says, so that it cannot be swapped.
+fn claim(request: &StartRequest, folder: Option<&OwnedFd>) -> Result<Option<Claim>, Refusal> {
+    let workspace = match folder {
+        Some(folder) if !request.workspaces.is_empty() => {
+            let path = place::of_descriptor(folder).map_err(|error| {
+                tracing::error!(%error, "it cannot be told where a folder is");
+                Refusal::Setup { cause: "other", process_id: None }
+            })?;
+            let workspace = place::workspace_of(&path, &request.workspaces);
+            Some(workspace.ok_or_else(|| Refusal::Invalid {
+                field: "cwd",
+                message: "`cwd` does not lie in a workspace of the session".to_owned(),
+            })?)
+        }
+        Some(_) | None => None,
+    };
+    match &request.claim {
+        Some(asked) => place::claim(asked).map(Some),
+        None => Ok(workspace.map(place::unclaimed)),
+    }
 }
 
 fn folder_path(options: &RunnerOptions, request: &StartRequest) -> Result<PathBuf, Refusal> {

@@ -40,11 +40,38 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
     use ErrorCode as C;
     let none = Details::default;
     let (code, details) = match refusal {
-        Refusal::NotFound | Refusal::SessionNotFound => (C::NotFound, none()),
+        Refusal::NotFound | Refusal::NoNotification | Refusal::SessionNotFound => {
+            (C::NotFound, none())
+        }
         Refusal::Invalid { field, .. } => {
             (C::InvalidArguments, Details { field: Some((*field).to_owned()), ..none() })
         }
+        Refusal::Parameter { field, .. } => {
+            (C::InvalidArguments, Details { field: Some(field.clone()), ..none() })
+        }
         Refusal::Quota(quota) => of_quota(quota),
+        Refusal::Disk { max, in_use } => {
+            (C::OutputQuotaExceeded, of_limit("disk_bytes", Scope::Daemon, *max, *in_use))
+        }
+        Refusal::Pinned { scope, max, in_use } => {
+            let limit = format!("pinned_{}_bytes", scope.as_str());
+            (C::OutputQuotaExceeded, of_limit(&limit, *scope, *max, *in_use))
+        }
+        Refusal::Queued { max, in_use } => {
+            let details = of_limit("queued_session_max", Scope::Session, *max, *in_use);
+            (C::TooManyRequests, details)
+        }
+        Refusal::Busy { process_id: handle } => {
+            (C::WorkspaceBusy, Details { process_id: handle.map(process_id), ..none() })
+        }
+        Refusal::KeyCollision => {
+            let field = Some("request_key".to_owned());
+            (C::IdempotencyCollision, Details { field, ..none() })
+        }
+        Refusal::KeyRemoved { process_id: handle } => {
+            (C::NotFound, Details { process_id: Some(process_id(*handle)), ..none() })
+        }
+        Refusal::Withdrawn => (C::Cancelled, none()),
         Refusal::TooMany { what, max, in_use } => {
             (C::TooManyRequests, of_limit(what, Scope::Daemon, *max, *in_use))
         }
@@ -61,8 +88,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::Spawn { failure, process_id: handle } => of_spawn(*failure, *handle),
         Refusal::Input(error) => of_input(*error),
-        Refusal::Signal(SignalRefusal::NoTerminal) => (C::PtyUnavailable, none()),
-        Refusal::Signal(SignalRefusal::Busy) => (C::TooManyRequests, none()),
+        Refusal::Signal(refusal) => (of_signal(*refusal), none()),
         Refusal::StdinClosed { .. } => (C::StdinClosed, none()),
         Refusal::Teardown { live, waited_ms, state } => {
             let details = Details {
@@ -106,9 +132,18 @@ fn sentence(refusal: &Refusal) -> String {
         }
         Refusal::Signal(SignalRefusal::Busy) => "too many signals wait for the process".to_owned(),
         Refusal::NotFound
+        | Refusal::NoNotification
         | Refusal::SessionNotFound
         | Refusal::Invalid { .. }
+        | Refusal::Parameter { .. }
         | Refusal::Quota(_)
+        | Refusal::Disk { .. }
+        | Refusal::Pinned { .. }
+        | Refusal::Queued { .. }
+        | Refusal::Busy { .. }
+        | Refusal::KeyCollision
+        | Refusal::KeyRemoved { .. }
+        | Refusal::Withdrawn
         | Refusal::TooMany { .. }
         | Refusal::Waiters { .. }
         | Refusal::ShuttingDown { .. }
@@ -193,6 +228,13 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
         SpawnCause::Terminal => "no terminal is to be had from the system",
+    }
+}
+
+const fn of_signal(refusal: SignalRefusal) -> ErrorCode {
+    match refusal {
+        SignalRefusal::NoTerminal => ErrorCode::PtyUnavailable,
+        SignalRefusal::Busy => ErrorCode::TooManyRequests,
     }
 }
 

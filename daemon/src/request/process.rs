@@ -9,7 +9,7 @@ use super::{Client, Done, Reply, as_count, invalid, millis, record};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{Delivered, SignalTarget, TreeView};
 use crate::supervisor::view::ProcessView;
-use crate::supervisor::{Caller, ListFilter, StopOutcome, StopScope};
+use crate::supervisor::{Caller, ListFilter, PlaceInList, PlacedView, StopOutcome, StopScope};
 
 /// The handle of a name on the wire.
 pub(super) const fn handle(id: ProcessId) -> Handle {
@@ -134,7 +134,7 @@ pub(super) async fn list(client: &Client, params: v1::ListParams) -> Result<Done
     let turn = client.turn().await;
     let page = supervisor.list(caller, filter).await.map_err(|refusal| wire(&refusal))?;
     let (records, cut_at) = fitting(&page.views)?;
-    let next = cut_at.or(page.next).map(|handle| handle.to_string());
+    let next = cut_at.or(page.next).map(place_text);
     let free = match caller {
         Caller::Owner(_) => page.free.map(record::free),
         Caller::Operator => None,
@@ -150,33 +150,63 @@ fn filter(caller: Caller, params: &v1::ListParams) -> Result<ListFilter, ErrorBo
         (Caller::Owner(_), _, None) | (Caller::Operator, None, _) => {}
     }
     let session = params.session_id.map(|id| procd_core::SessionId::new(id.uuid())).transpose();
-    let after = params.after.as_deref().map(str::parse::<Handle>).transpose();
+    let after = params.after.as_deref().map(place_of).transpose();
     Ok(ListFilter {
         whole_session: params.scope == Some(v1::Scope::Session),
         session: session.map_err(|error| invalid("session_id", error))?,
         state: params.state.map(record::state_of),
         label: params.label.clone(),
         limit: as_count(params.limit.unwrap_or(limits::LIST_LIMIT_DEFAULT)),
-        after: after.map_err(|_error| invalid("after", "is no `next` of an earlier page"))?,
+        after: after?,
     })
 }
 
 /// As many records as fit a reply, and the last of them if some are left out.
-fn fitting(views: &[ProcessView]) -> Result<(Vec<v1::Record>, Option<Handle>), ErrorBody> {
+fn fitting(views: &[PlacedView]) -> Result<(Vec<v1::Record>, Option<PlaceInList>), ErrorBody> {
     let mut room = as_count(limits::OUTPUT_REPLY_BYTES_MAX);
     let mut records = Vec::with_capacity(views.len());
     let mut last = None;
     for view in views {
-        let shown = record::record(view).ok_or_else(internal)?;
+        let shown = record::record(&view.view).ok_or_else(internal)?;
         let size = serde_json::to_vec(&shown).map_or(0, |text| text.len());
         if size > room && last.is_some() {
             return Ok((records, last));
         }
         room = room.saturating_sub(size);
         records.push(shown);
-        last = Some(view.handle);
+        last = Some(view.place());
     }
     Ok((records, None))
+}
+
+/// What `next` says: opaque to a client.
+fn place_text(place: PlaceInList) -> String {
+    format!("{}.{}", place.number, place.handle)
+}
+
+fn place_of(text: &str) -> Result<PlaceInList, ErrorBody> {
+    let parts = text.split_once('.');
+    let place = parts.and_then(|(number, handle)| {
+        Some(PlaceInList { number: number.parse().ok()?, handle: handle.parse().ok()? })
+    });
+    place.ok_or_else(|| invalid("after", "is no `next` of an earlier page"))
+}
+
+pub(super) async fn remove(client: &Client, params: v1::RemoveParams) -> Result<Done, ErrorBody> {
+    let caller = client.bound()?.caller();
+    let supervisor = client.supervisor().await?;
+    let removed = supervisor.remove(caller, handle(params.process_id)).await;
+    removed.map_err(|refusal| wire(&refusal))?;
+    Ok(Reply::Remove(v1::RemoveResult { removed: true }).into())
+}
+
+pub(super) async fn pin(client: &Client, params: v1::PinParams) -> Result<Done, ErrorBody> {
+    let caller = client.bound()?.caller();
+    let supervisor = client.supervisor().await?;
+    let pinned = supervisor.pin(caller, handle(params.process_id), params.pinned).await;
+    let pinned = pinned.map_err(|refusal| wire(&refusal))?;
+    let result = v1::PinResult { pinned: pinned.is_pinned, pinned_bytes: pinned.pinned_bytes };
+    Ok(Reply::Pin(result).into())
 }
 
 /// For an owner's call on a connection that has none: the role table lets none through.

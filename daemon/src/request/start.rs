@@ -14,18 +14,19 @@ use procd_protocol::v1::{self, OnLeaderExit, Stdin, WokeBy};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, limits};
 use procd_store::record::TtySize;
+use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::error::{cancelled, of_read, wire};
 use super::output::{self, page_at};
 use super::page::{self, Form, Room};
 use super::process::owner_of;
 use super::wait::sleep_until;
-use super::{Client, Done, Reply, as_count, invalid, millis, tail};
+use super::{Client, Done, Reply, as_count, invalid, lease, millis, record, tail};
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::{Program, StartRequest, StdinMode};
+use crate::supervisor::runner::{AskedKey, Program, StartRequest, StdinMode};
 use crate::supervisor::view::{ProcessView, Snapshot};
 use crate::supervisor::{Caller, Started, Supervisor};
 
@@ -55,12 +56,16 @@ pub(super) async fn start(
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
     let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let is_dry = params.dry_run.unwrap_or(false);
     let require_success = params.require_success == Some(true);
     let request = request(params, mode, &client.daemon.facts.limits)?;
     let supervisor = tokio::select! {
         supervisor = client.supervisor() => supervisor?,
         () = cancel.cancelled() => return Err(cancelled(None)),
     };
+    if is_dry {
+        return plan(&supervisor, owner, request, cancel).await;
+    }
     let starting = Starting::begin(supervisor.clone(), owner, request);
     let Started { view } = starting.finish(cancel).await?;
     let unanswered = Unanswered { supervisor, owner, handle: view.handle };
@@ -83,6 +88,32 @@ pub(super) async fn start(
     Ok(Done::big(Reply::Start(Box::new(result)), turn))
 }
 
+/// What a start would be.
+async fn plan(
+    supervisor: &Supervisor,
+    owner: Owner,
+    request: StartRequest,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
+    let facts = tokio::select! {
+        facts = supervisor.plan(owner, request) => facts,
+        () = cancel.cancelled() => return Err(cancelled(None)),
+    };
+    let plan = record::plan(facts.map_err(|refusal| wire(&refusal))?);
+    Ok(Reply::Plan(Box::new(v1::PlanResult { plan })).into())
+}
+
+/// The key of a start with the hash of its parameters, as they are whatever their order.
+fn key(params: &v1::StartParams) -> Result<Option<AskedKey>, ErrorBody> {
+    let Some(key) = &params.request_key else { return Ok(None) };
+    let body = serde_json::to_value(params).and_then(|value| serde_json::to_vec(&value));
+    let body = body.map_err(|error| {
+        tracing::error!(%error, "bug: parameters cannot be written");
+        wire(&Refusal::Internal)
+    })?;
+    Ok(Some(AskedKey { key: key.clone(), body: Sha256::digest(&body).into() }))
+}
+
 fn mode(params: &v1::StartParams) -> Mode {
     match (params.background, params.yield_time_ms) {
         (Some(true), _) => Mode::Background,
@@ -103,6 +134,7 @@ fn request(
         }
         Some(_) | None => Ok(value),
     };
+    let key = key(&params)?;
     let memory_bytes = ceiling("memory_bytes", params.memory_bytes, limits.memory_process_bytes)?;
     let spool_bytes = ceiling("spool_bytes", params.spool_bytes, limits.spool_process_bytes)?;
     let program = match (params.argv, params.command) {
@@ -134,6 +166,10 @@ fn request(
         origin: origin.map_err(|error| invalid("origin", error))?,
         background: mode == Mode::Background,
         on_leader_exit,
+        queue_timeout: params.queue_timeout_ms.map(millis).unwrap_or_default(),
+        key,
+        claim: params.workspace.map(lease::claim),
+        workspaces: Vec::new(),
     })
 }
 
@@ -164,13 +200,17 @@ struct Starting {
     supervisor: Supervisor,
     owner: Owner,
     task: JoinHandle<Result<Started, Refusal>>,
+    /// Cancelled when nobody waits for it any more: one that is queued is dropped then.
+    gone: DropGuard,
 }
 
 impl Starting {
     fn begin(supervisor: Supervisor, owner: Owner, request: StartRequest) -> Self {
         let starter = supervisor.clone();
-        let task = tokio::spawn(async move { starter.start(owner, request).await });
-        Self { supervisor, owner, task }
+        let gone = CancellationToken::new();
+        let token = gone.clone();
+        let task = tokio::spawn(async move { starter.start(owner, request, &token).await });
+        Self { supervisor, owner, task, gone: gone.drop_guard() }
     }
 
     /// Waits for it. Cancelled meanwhile, what it makes is stopped at once.
@@ -180,6 +220,7 @@ impl Starting {
             started = &mut self.task => return flat(started).map_err(|refusal| wire(&refusal)),
             () = cancel.cancelled() => {}
         }
+        drop(self.gone);
         let (supervisor, owner) = (self.supervisor, self.owner);
         let task = self.task;
         let stopping = tokio::spawn(async move {

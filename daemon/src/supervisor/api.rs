@@ -5,14 +5,22 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use procd_core::lease::Claim;
 use procd_core::quota::Free;
 use procd_core::{Handle, LoopId, Owner, ProcessState, SessionId, StopMode};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use super::keys::KeyGuard;
+use super::list::{PlaceInList, PlacedView};
+use super::notices::Answer;
 use super::refusal::Refusal;
-use super::runner::{PlanFacts, Running, StartContext, StartRequest};
+use super::runner::{AskedClaim, AskedKey, PlanFacts, Running, StartContext, StartRequest};
+use super::subscriptions::{Subscribe, Subscribed};
 use super::view::{ProcessView, Snapshot, Totals, WaiterSlots};
 
 /// Bytes of a session key.
@@ -113,28 +121,51 @@ pub struct Attached {
 /// An attached connection; the idle clock of its session stands still while one exists.
 #[derive(Debug)]
 pub struct Attachment {
-    session: SessionId,
+    session: Option<SessionId>,
+    connection: u64,
     gone: mpsc::WeakSender<Command>,
 }
 
 impl Attachment {
-    pub(super) fn new(session: SessionId, gone: mpsc::WeakSender<Command>) -> Arc<Self> {
-        Arc::new(Self { session, gone })
+    pub(super) fn new(
+        session: Option<SessionId>,
+        connection: u64,
+        gone: mpsc::WeakSender<Command>,
+    ) -> Arc<Self> {
+        Arc::new(Self { session, connection, gone })
+    }
+
+    /// One that no supervisor knows.
+    #[cfg(test)]
+    pub(crate) fn detached() -> Arc<Self> {
+        Self::new(None, 0, mpsc::channel(1).0.downgrade())
+    }
+
+    /// The number of the connection: what it holds ends with it.
+    #[must_use]
+    pub const fn connection(&self) -> u64 {
+        self.connection
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        let session = self.session;
+        let (session, connection) = (self.session, self.connection);
         if let Some(commands) = self.gone.upgrade() {
-            match commands.try_send(Command::Detached { session }) {
-                Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-                // A full queue: wait for room, but not here.
-                Err(mpsc::error::TrySendError::Full(command)) => {
-                    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                        drop(runtime.spawn(async move { drop(commands.send(command).await) }));
-                    }
-                }
+            send_from_drop(&commands, Command::Detached { session, connection });
+        }
+    }
+}
+
+/// Sends a command from where nothing can wait.
+pub(super) fn send_from_drop(commands: &mpsc::Sender<Command>, command: Command) {
+    match commands.try_send(command) {
+        Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+        // A full queue: wait for room, but not here.
+        Err(mpsc::error::TrySendError::Full(command)) => {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let commands = commands.clone();
+                drop(runtime.spawn(async move { drop(commands.send(command).await) }));
             }
         }
     }
@@ -145,6 +176,42 @@ impl Drop for Attachment {
 pub struct Started {
     /// Its reading side.
     pub view: ProcessView,
+}
+
+/// What a pin came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinned {
+    /// As it is now.
+    pub is_pinned: bool,
+    /// Retained bytes of the pinned outputs of the session.
+    pub pinned_bytes: u64,
+}
+
+/// A client's lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Its name.
+    pub id: Uuid,
+}
+
+/// Calls off what waits in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+/// How long something may wait, and how it is called off.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) timeout: Duration,
+}
+
+/// What the gate says.
+#[derive(Debug)]
+pub enum Passed {
+    /// Go on.
+    Go(Gate),
+    /// The key is known: the answer is that of its start.
+    Joined(oneshot::Receiver<Result<Started, Refusal>>),
 }
 
 /// What a stop came to.
@@ -189,17 +256,17 @@ pub struct ListFilter {
     pub label: Option<String>,
     /// Records per page.
     pub limit: usize,
-    /// The last handle of the page before.
-    pub after: Option<Handle>,
+    /// Where the page before ended.
+    pub after: Option<PlaceInList>,
 }
 
 /// One page of records, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct ListPage {
     /// The views.
-    pub views: Vec<ProcessView>,
+    pub views: Vec<PlacedView>,
     /// Where the next page begins.
-    pub next: Option<Handle>,
+    pub next: Option<PlaceInList>,
     /// All that the caller may see, by state, whatever the filter.
     pub totals: Totals,
     /// What is left for an owner.
@@ -215,6 +282,10 @@ pub struct Status {
     pub totals: Totals,
     /// Whether the commit log can be written.
     pub storage_writable: bool,
+    /// Notifications that went unacknowledged since the start of the daemon, a count.
+    pub dropped_notifications: u64,
+    /// Notifications that met another payload in their loop, a count.
+    pub collisions: u64,
     /// The session that was named, if there is one.
     pub session: Option<SessionFacts>,
 }
@@ -256,7 +327,21 @@ pub enum Command {
     /// A connection that knows the key.
     AttachSession { owner: Owner, key: [u8; SESSION_KEY_BYTES], reply: Reply<Attached> },
     /// The end of an attached connection.
-    Detached { session: SessionId },
+    Detached { session: Option<SessionId>, connection: u64 },
+    /// An operator's connection.
+    AttachOperator { reply: oneshot::Sender<Arc<Attachment>> },
+    /// The removal of an ended process.
+    Remove { caller: Caller, handle: Handle, reply: Reply<()> },
+    /// The pin of an ended process.
+    Pin { caller: Caller, handle: Handle, is_pinned: bool, reply: Reply<Pinned> },
+    /// A subscription to events.
+    Subscribe { caller: Caller, asked: Box<Subscribe>, reply: Reply<Subscribed> },
+    /// All up to a number is acknowledged.
+    AcknowledgeEvents { connection: u64, request: i64, up_to: u64, reply: Reply<()> },
+    /// The end of a subscription.
+    Unsubscribe { connection: u64, request: i64, reply: Reply<()> },
+    /// The answer of a loop to a notification.
+    AnswerNotification { owner: Owner, command_id: Uuid, answer: Answer, reply: Reply<()> },
     /// The end of a session.
     CloseSession {
         owner: Owner,
@@ -264,10 +349,24 @@ pub enum Command {
         grace: Option<Duration>,
         reply: Reply<StopAllOutcome>,
     },
-    /// Step 1 of an admission, and the facts of the session that a request needs.
-    Gate { owner: Owner, reply: Reply<Gate> },
+    /// Steps 1 and 2 of an admission, and the facts of the session that a request needs.
+    Gate { owner: Owner, key: Option<AskedKey>, reply: Reply<Passed> },
+    /// A start with a key ended without a record.
+    KeyFreed { owner: Owner, key: String, refusal: Refusal },
     /// Steps 4 to 9 of an admission.
-    Admit { owner: Owner, request: Arc<StartRequest>, prepared: Prepared, reply: Reply<Started> },
+    Admit {
+        owner: Owner,
+        request: Arc<StartRequest>,
+        prepared: Box<Prepared>,
+        ticket: Ticket,
+        reply: Reply<Started>,
+    },
+    /// A client's claim on a workspace.
+    AcquireLease { owner: Owner, connection: u64, claim: Claim, wait: Waiting, reply: Reply<Lease> },
+    /// The end of a client's claim.
+    ReleaseLease { owner: Owner, id: Uuid, reply: Reply<()> },
+    /// Whoever waits in the queue under this ticket waits no more.
+    Withdraw { ticket: Ticket },
     /// A foreground start is handed over to the background; false if its end came first.
     Background { owner: Owner, handle: Handle, reply: Reply<bool> },
     /// Reading sides, in the order asked.
@@ -317,6 +416,7 @@ pub struct Gate {
 pub struct Supervisor {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) prepare: Arc<Preparer>,
+    pub(super) tickets: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -372,14 +472,110 @@ impl Supervisor {
 
     /// Starts a process: gate, prepare, reserve, mint, record, spawn. Answers when the record is
     /// durable and the exec has succeeded or failed. The waiting for its end is the caller's.
+    /// - `gone`: cancelled when nobody waits for the answer any more: a start that is still
+    ///   queued is dropped then.
     /// # Errors
     /// As in the spec's *Admission*; `Spawn` and late `Setup` carry the handle of the record.
-    pub async fn start(&self, owner: Owner, mut request: StartRequest) -> Result<Started, Refusal> {
-        let gate = self.ask(|reply| Command::Gate { owner, reply }).await?;
-        super::admission::place(&mut request, &gate)?;
-        let request = Arc::new(request);
-        let prepared = (self.prepare)(request.clone()).await?;
-        self.ask(|reply| Command::Admit { owner, request, prepared, reply }).await
+    pub async fn start(
+        &self,
+        owner: Owner,
+        mut request: StartRequest,
+        gone: &CancellationToken,
+    ) -> Result<Started, Refusal> {
+        let gate = loop {
+            let key = request.key.clone();
+            match self.ask(|reply| Command::Gate { owner, key, reply }).await? {
+                Passed::Go(gate) => break gate,
+                Passed::Joined(answer) => match answer.await.unwrap_or(Err(GONE)) {
+                    // The one that was joined gave up: now it is this one's turn.
+                    Err(Refusal::Withdrawn) if !gone.is_cancelled() => {}
+                    answer => return answer,
+                },
+            }
+        };
+        let mut guard = KeyGuard::new(owner, request.key.as_ref(), self.commands.clone());
+        let started = self.admit(owner, gate, &mut request, gone).await;
+        if let Err(refusal) = &started {
+            guard.refusal = refusal.clone();
+        }
+        started
+    }
+
+    async fn admit(
+        &self,
+        owner: Owner,
+        gate: Gate,
+        request: &mut StartRequest,
+        gone: &CancellationToken,
+    ) -> Result<Started, Refusal> {
+        super::admission::place(request, gate)?;
+        let request = Arc::new(request.clone());
+        let prepared = Box::new((self.prepare)(request.clone()).await?);
+        let ticket = self.ticket();
+        let admitted = self.ask(|reply| Command::Admit { owner, request, prepared, ticket, reply });
+        self.unless_gone(admitted, ticket, gone).await
+    }
+
+    /// What a start would be, without starting it.
+    /// # Errors
+    /// As [`Supervisor::start`] up to its preparation.
+    pub async fn plan(
+        &self,
+        owner: Owner,
+        mut request: StartRequest,
+    ) -> Result<PlanFacts, Refusal> {
+        match self.ask(|reply| Command::Gate { owner, key: None, reply }).await? {
+            Passed::Go(gate) => super::admission::place(&mut request, gate)?,
+            Passed::Joined(_) => return Err(Refusal::Internal),
+        }
+        (self.prepare)(Arc::new(request)).await.map(|prepared| prepared.facts)
+    }
+
+    /// Claims a workspace for a client's own edits or copies; waits for it at most `timeout`.
+    /// # Errors
+    /// `Parameter`, `Busy`, `ShuttingDown`, `Withdrawn`.
+    pub async fn acquire_lease(
+        &self,
+        owner: Owner,
+        connection: u64,
+        asked: AskedClaim,
+        timeout: Duration,
+        gone: &CancellationToken,
+    ) -> Result<Lease, Refusal> {
+        let claim = super::leases::resolve(asked).await?;
+        let ticket = self.ticket();
+        let wait = Waiting { ticket, timeout };
+        let acquired =
+            self.ask(|reply| Command::AcquireLease { owner, connection, claim, wait, reply });
+        self.unless_gone(acquired, ticket, gone).await
+    }
+
+    /// Gives a client's claim back.
+    /// # Errors
+    /// `NotFound`.
+    pub async fn release_lease(&self, owner: Owner, id: Uuid) -> Result<(), Refusal> {
+        self.ask(|reply| Command::ReleaseLease { owner, id, reply }).await
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Waits for an answer; once nobody waits for that, what is queued is called off.
+    async fn unless_gone<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Refusal>>,
+        ticket: Ticket,
+        gone: &CancellationToken,
+    ) -> Result<T, Refusal> {
+        tokio::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer,
+            () = gone.cancelled() => {}
+        }
+        drop(self.commands.send(Command::Withdraw { ticket }).await);
+        answer.await
     }
 
     /// Hands a foreground start over to the background: publishes `backgrounded`.
@@ -440,6 +636,68 @@ impl Supervisor {
             outcomes.extend(stop.await.ok().and_then(Result::ok));
         }
         Ok(outcomes)
+    }
+
+    /// Takes note of an operator's connection.
+    pub async fn attach_operator(&self) -> Option<Arc<Attachment>> {
+        self.put(|reply| Command::AttachOperator { reply }).await
+    }
+
+    /// Removes an ended process; durable on return.
+    /// # Errors
+    /// `NotFound`, `Invalid` (it has not ended), `Setup` (storage).
+    pub async fn remove(&self, caller: Caller, handle: Handle) -> Result<(), Refusal> {
+        self.ask(|reply| Command::Remove { caller, handle, reply }).await
+    }
+
+    /// Exempts an ended process from retention, or gives it back; durable on return.
+    /// # Errors
+    /// `NotFound`, `Invalid` (it has not ended), `Pinned`, `Setup` (storage).
+    pub async fn pin(
+        &self,
+        caller: Caller,
+        handle: Handle,
+        is_pinned: bool,
+    ) -> Result<Pinned, Refusal> {
+        self.ask(|reply| Command::Pin { caller, handle, is_pinned, reply }).await
+    }
+
+    /// Subscribes to events, and to notifications.
+    /// # Errors
+    /// `SessionNotFound`; `Invalid` (`from_seq` of all sessions).
+    pub async fn subscribe(&self, caller: Caller, asked: Subscribe) -> Result<Subscribed, Refusal> {
+        self.ask(|reply| Command::Subscribe { caller, asked: Box::new(asked), reply }).await
+    }
+
+    /// Acknowledges events up to a number.
+    /// # Errors
+    /// `Invalid` for no subscription of this connection.
+    pub async fn acknowledge_events(
+        &self,
+        connection: u64,
+        request: i64,
+        up_to: u64,
+    ) -> Result<(), Refusal> {
+        self.ask(|reply| Command::AcknowledgeEvents { connection, request, up_to, reply }).await
+    }
+
+    /// Ends a subscription.
+    /// # Errors
+    /// `Invalid` for no subscription of this connection.
+    pub async fn unsubscribe(&self, connection: u64, request: i64) -> Result<(), Refusal> {
+        self.ask(|reply| Command::Unsubscribe { connection, request, reply }).await
+    }
+
+    /// Answers a notification; a final answer is durable on return.
+    /// # Errors
+    /// `NoNotification`; `Invalid` (`accepted` after `collision`); `Setup` (storage).
+    pub async fn answer_notification(
+        &self,
+        owner: Owner,
+        command_id: Uuid,
+        answer: Answer,
+    ) -> Result<(), Refusal> {
+        self.ask(|reply| Command::AnswerNotification { owner, command_id, answer, reply }).await
     }
 
     /// Lists records, newest first.

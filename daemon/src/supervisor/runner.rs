@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use procd_core::lease::{Claim, ClaimKind};
 use procd_core::life::{Request, TreeSignal};
 use procd_core::quota::Ceilings;
 use procd_core::{Handle, LeaderEnd, OnLeaderExit, OriginId, Owner, Tier};
@@ -17,6 +18,8 @@ use tokio::sync::{Notify, mpsc};
 
 use super::refusal::Refusal;
 use crate::drain::OutputWriter;
+
+pub mod place;
 
 /// A start as asked: checked in form, free of the wire.
 #[derive(Debug, Clone)]
@@ -49,6 +52,36 @@ pub struct StartRequest {
     pub background: bool,
     /// What becomes of descendants that outlive the leader.
     pub on_leader_exit: OnLeaderExit,
+    /// How long it may wait for room; zero = not at all.
+    pub queue_timeout: Duration,
+    /// Makes it idempotent.
+    pub key: Option<AskedKey>,
+    /// The claim on a workspace.
+    pub claim: Option<AskedClaim>,
+    /// The session's declared workspaces, which the working folder has to lie in.
+    pub workspaces: Vec<PathBuf>,
+}
+
+/// The key that makes a start idempotent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedKey {
+    /// As given.
+    pub key: String,
+    /// SHA-256 of the request's body.
+    pub body: [u8; 32],
+}
+
+/// A claim on a workspace as asked, its paths not resolved yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedClaim {
+    /// What for.
+    pub kind: ClaimKind,
+    /// The workspace, absolute.
+    pub root: PathBuf,
+    /// Paths, absolute or below the root; none = all of it.
+    pub paths: Vec<PathBuf>,
+    /// Where its fields are in the request, such as `workspace.`.
+    pub prefix: &'static str,
 }
 
 /// What runs.
@@ -80,6 +113,10 @@ pub struct PlanFacts {
     pub ceilings: Ceilings,
     /// Each limit's outcome.
     pub limits: BTreeMap<String, LimitOutcome>,
+    /// What it claims of a workspace, resolved; an unclaimed one in a declared workspace too.
+    pub claim: Option<Claim>,
+    /// Names of the variables of its environment, sorted.
+    pub variables: Vec<String>,
 }
 
 /// Runs commands. `prepare` checks everything and spawns nothing; `start` spawns.
@@ -297,6 +334,24 @@ pub enum SpawnCause {
     Guardian,
     /// `pty_unavailable`.
     Terminal,
+}
+
+impl SpawnCause {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::NoSuchProgram,
+        Self::NotExecutable,
+        Self::BadFormat,
+        Self::CwdMissing,
+        Self::CwdDenied,
+        Self::CwdNotDirectory,
+        Self::ArgumentListTooLong,
+        Self::OutOfMemory,
+        Self::OutOfDescriptors,
+        Self::Other,
+        Self::ControlGroup,
+        Self::Guardian,
+    ];
 }
 
 /// Why an end could not be observed. Words: protocol, *Error codes*.

@@ -173,6 +173,58 @@ pub struct Usage {
 }
 
 params! {
+    /// Parameters of `process/remove`.
+    RemoveParams required {
+        /// The process, which has ended.
+        process_id: ProcessId,
+    } optional {}
+}
+
+impl Params for RemoveParams {
+    const METHOD: Method = Method::ProcessRemove;
+    type Result = RemoveResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `process/remove`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveResult {
+    /// Always true.
+    pub removed: bool,
+}
+
+params! {
+    /// Parameters of `process/pin`.
+    PinParams required {
+        /// The process, which has ended.
+        process_id: ProcessId,
+        /// Whether retention leaves it alone.
+        pinned: bool,
+    } optional {}
+}
+
+impl Params for PinParams {
+    const METHOD: Method = Method::ProcessPin;
+    type Result = PinResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `process/pin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinResult {
+    /// As it is now.
+    pub pinned: bool,
+    /// Retained bytes of the pinned outputs of the session.
+    pub pinned_bytes: u64,
+}
+
+params! {
     /// Parameters of `process/list`.
     ListParams optional {
         /// Default `loop`; for owners.

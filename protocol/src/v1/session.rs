@@ -33,7 +33,7 @@ params! {
         session_key: SessionKey,
         /// What the client calls it, at most 128 characters.
         label: String,
-        /// Absolute folders, at most 16. Not in force yet.
+        /// Absolute folders, at most 16: working folders lie in one of them.
         workspaces: Vec<String>,
         /// Not in force yet.
         guard: bool,
@@ -80,7 +80,7 @@ impl Params for SessionOpenParams {
     }
 
     fn later(&self) -> Option<&'static str> {
-        first_given!(self: workspaces, guard)
+        first_given!(self: guard)
     }
 }
 

@@ -123,12 +123,9 @@ async fn what_a_later_version_brings_is_refused_by_name() {
             "process/start",
             json!({"argv": ["x"]}),
             vec![
-                ("queue_timeout_ms", json!(1)),
-                ("request_key", json!("k")),
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
                 ("fold", json!(true)),
-                ("dry_run", json!(true)),
                 ("allow_client", json!(true)),
             ],
         ),

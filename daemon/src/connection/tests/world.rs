@@ -143,6 +143,8 @@ impl Runner for Script {
                 spool_bytes: request.spool_bytes.unwrap_or(self.limits.spool_process_bytes),
             },
             limits: BTreeMap::new(),
+            claim: None,
+            variables: Vec::new(),
         };
         Ok((request.clone(), facts))
     }
