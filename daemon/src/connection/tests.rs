@@ -41,6 +41,7 @@ fn facts(limits: Limits) -> Facts {
         boot_id: Uuid::from_u128(2),
         warnings: Vec::new(),
         state_format: 1,
+        escaped: Arc::default(),
     }
 }
 

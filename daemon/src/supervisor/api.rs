@@ -236,6 +236,15 @@ pub struct StopAllOutcome {
     pub failures: Vec<StopOutcome>,
 }
 
+/// Which of a caller's processes a stop of many is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StopScope {
+    /// An owner's whole session in place of its loop.
+    pub whole_session: bool,
+    /// The session an operator names.
+    pub session: Option<SessionId>,
+}
+
 /// Which records to list. All given conditions hold together.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
@@ -375,6 +384,14 @@ pub enum Command {
         mode: StopMode,
         grace: Option<Duration>,
         reply: Reply<StopOutcome>,
+    },
+    /// The end of many: each is asked at once, and answers for itself.
+    StopAll {
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+        reply: Reply<Vec<oneshot::Receiver<Result<StopOutcome, Refusal>>>>,
     },
     /// A page of records.
     List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },
