@@ -61,6 +61,7 @@ mod bad_input;
 mod children;
 mod documents;
 mod faults;
+mod field_cases;
 mod input;
 mod lifecycle;
 mod limits;
