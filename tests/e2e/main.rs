@@ -63,6 +63,7 @@ mod documents;
 mod faults;
 mod field_cases;
 mod input;
+mod journal;
 mod lifecycle;
 mod limits;
 mod operators;

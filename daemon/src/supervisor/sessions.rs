@@ -380,6 +380,16 @@ impl Task {
         self.check_runs();
     }
 
+    /// Goes on with closes that an earlier daemon had begun.
+    pub(super) fn finish_closes(&mut self) {
+        let is_closing = |session: &&Session| session.state() == SessionState::Closing;
+        let closing = self.sessions.values().filter(is_closing);
+        let ids: Vec<SessionId> = closing.map(|session| session.record.session_id).collect();
+        for id in ids {
+            self.begin_close(id, CloseRun::default(), None);
+        }
+    }
+
     /// Ends the close runs whose targets have all ended or are named as failures.
     pub(super) fn check_closes(&mut self) {
         let closing: Vec<SessionId> = self
