@@ -63,6 +63,7 @@ mod containment;
 mod documents;
 mod endurance;
 mod faults;
+mod field_cases;
 mod input;
 mod journal;
 mod kept;

@@ -280,6 +280,8 @@ pub struct ListPage {
 pub struct Status {
     /// Sessions known, a count.
     pub sessions: u64,
+    /// Open sessions whose idle clock runs, a count: they will close by themselves.
+    pub idle_clocks: u64,
     /// Processes by state (of the caller's session for an owner).
     pub totals: Totals,
     /// Whether the commit log can be written.
