@@ -59,6 +59,8 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod damage;
+mod disk;
 mod documents;
 mod faults;
 mod input;
