@@ -60,6 +60,8 @@ macro_rules! both_tiers_inside {
 mod bad_input;
 mod children;
 mod containment;
+mod damage;
+mod disk;
 mod documents;
 mod endurance;
 mod faults;

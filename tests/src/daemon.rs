@@ -235,6 +235,11 @@ impl Daemon {
         }
     }
 
+    /// Sets a variable of the daemon's environment, from its next start on.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.setup.environment.push((name.to_owned(), value.to_owned()));
+    }
+
     /// The point that the daemon passed last.
     #[must_use]
     pub fn trace(&self) -> String {
