@@ -110,6 +110,7 @@ fn an_operator_sees_every_session_and_stops_what_it_may() {
     let daemon = start();
     let mut owner = daemon.owner();
     let process = owner.background_shell("echo theirs; exec sleep 600");
+    owner.output(&process, json!({"wait": "any"}));
     assert!(!ctl(&daemon, &["ps", "-q"]).success().contains(&process[..6]));
     assert!(
         ctl(&daemon, &["ps", "-a", "-q"])
