@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod facts;
 mod input;
+mod keys;
 mod lease;
 mod output;
 mod page;
@@ -173,6 +174,8 @@ pub enum Reply {
     Output(v1::OutputResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
+    StopAll(v1::StopAllResult),
+    Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
     Plan(Box<v1::PlanResult>),
@@ -223,6 +226,8 @@ async fn carry_out(
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
+        Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
         Call::ProcessRemove(params) => process::remove(client, *params).await,

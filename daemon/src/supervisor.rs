@@ -45,7 +45,7 @@ pub use admission::access_of;
 pub use api::{
     Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
     SESSION_KEY_BYTES, SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status,
-    StopAllOutcome, StopOutcome,
+    StopAllOutcome, StopOutcome, StopScope,
 };
 pub use handle::Supervisor;
 pub use list::{PlaceInList, PlacedView};

@@ -58,6 +58,7 @@ limits! {
     ENV_VALUE_BYTES_MAX / "env_value_bytes_max" = 128 * 1024, "bytes", "one environment value; the kernel takes no longer one";
     UMASK_MAX / "umask_max" = 0o777, "bits", "a umask has nine bits";
     TTY_SIZE_MAX / "tty_size_max" = 65_535, "characters", "rows and columns of a terminal; the kernel holds 16 bits";
+    SIGNAL_MAX / "signal_max" = 64, "number", "the last signal there is";
     MEMORY_BYTES_MIN / "memory_bytes_min" = 4 * 1024, "bytes", "memory window of a process; below a page it holds nothing useful";
     SPOOL_BYTES_MIN / "spool_bytes_min" = 64 * 1024, "bytes", "spool of a process; one segment is no smaller";
     PATHS_MAX / "paths_max" = 256, "items", "paths of a workspace claim";

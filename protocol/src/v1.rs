@@ -42,7 +42,7 @@ words! {
         SessionAttach = "session/attach",
         /// Ends a session.
         SessionClose = "session/close",
-        /// Stops many. Later.
+        /// Stops many.
         SessionStopAll = "session/stop_all",
         /// Lists sessions. Later.
         SessionList = "session/list",
@@ -54,7 +54,7 @@ words! {
         ProcessSearch = "process/search",
         /// Writes to stdin.
         ProcessInput = "process/input",
-        /// Sends a named signal. Later.
+        /// Sends a named signal.
         ProcessSignal = "process/signal",
         /// Ends a tree.
         ProcessStop = "process/stop",
@@ -165,9 +165,11 @@ calls! {
     SessionOpen(SessionOpenParams),
     SessionAttach(SessionAttachParams),
     SessionClose(SessionCloseParams),
+    SessionStopAll(StopAllParams),
     ProcessStart(StartParams),
     ProcessOutput(OutputParams),
     ProcessInput(InputParams),
+    ProcessSignal(SignalParams),
     ProcessStop(StopParams),
     ProcessInspect(InspectParams),
     ProcessList(ListParams),

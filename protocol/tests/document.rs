@@ -64,6 +64,8 @@ mod document {
         (Method::ProcessStart, v1::StartParams::REQUIRED, v1::StartParams::OPTIONAL),
         (Method::ProcessOutput, v1::OutputParams::REQUIRED, v1::OutputParams::OPTIONAL),
         (Method::ProcessInput, v1::InputParams::REQUIRED, v1::InputParams::OPTIONAL),
+        (Method::SessionStopAll, v1::StopAllParams::REQUIRED, v1::StopAllParams::OPTIONAL),
+        (Method::ProcessSignal, v1::SignalParams::REQUIRED, v1::SignalParams::OPTIONAL),
         (Method::ProcessStop, v1::StopParams::REQUIRED, v1::StopParams::OPTIONAL),
         (Method::ProcessInspect, v1::InspectParams::REQUIRED, v1::InspectParams::OPTIONAL),
         (Method::ProcessList, v1::ListParams::REQUIRED, v1::ListParams::OPTIONAL),
@@ -122,8 +124,6 @@ mod document {
             &[
                 ("cwd_base64", r#""YQ==""#),
                 ("env_base64", r#"{"A":"YQ=="}"#),
-                ("umask", "18"),
-                ("tty", "true"),
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
@@ -138,12 +138,9 @@ mod document {
         (
             "process/input",
             r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,
-            &[("keys", r#"["enter"]"#), ("fold", "true")],
+            &[("fold", "true")],
         ),
     ];
-    /// Refused too, but only beside another one that is refused.
-    const LATER_TOGETHER: &[&str] = &["rows", "cols"];
-
     #[test]
     fn every_parameter_of_a_later_version_is_refused_by_name_and_marked() {
         let mut refused = BTreeSet::new();
@@ -162,7 +159,7 @@ mod document {
         for method in v1::IN_FORCE {
             for row in rows(section(&format!("### `{method}`"))) {
                 let name = row[0].trim_matches('`').to_owned();
-                if row.last() == Some(&"later") && !LATER_TOGETHER.contains(&name.as_str()) {
+                if row.last() == Some(&"later") {
                     marked.insert((method.to_string(), name));
                 }
             }

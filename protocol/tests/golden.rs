@@ -53,6 +53,8 @@ mod frames {
             Ok(Call::ProcessStart(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessOutput(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessInput(p)) => rewritten(id, &*p, reply),
+            Ok(Call::SessionStopAll(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessSignal(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessStop(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessInspect(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessList(p)) => rewritten(id, &*p, reply),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
-use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord};
+use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
 use rustix::io::Errno;
 
@@ -28,6 +28,8 @@ pub struct Plan {
     pub(super) folder: Result<OwnedFd, SpawnFailure>,
     pub(super) stdin: StdinMode,
     pub(super) merge_streams: bool,
+    /// A terminal of this size in place of pipes.
+    pub(super) tty: Option<TtySize>,
 }
 
 impl Plan {
@@ -40,7 +42,13 @@ impl Plan {
             envp: Vec::new(),
             options: procd_sys::image::ChildOptions::default(),
         };
-        Self { image, folder: Err(failure), stdin: StdinMode::Null, merge_streams: false }
+        Self {
+            image,
+            folder: Err(failure),
+            stdin: StdinMode::Null,
+            merge_streams: false,
+            tty: None,
+        }
     }
 }
 
@@ -53,12 +61,19 @@ pub(super) fn make(
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
+    crate::failpoint::hit("plan-folder");
     let folder = open_folder(&folder_path);
     let claim = claim(request, folder.as_ref().ok())?;
-    let environment = options.environment.build(&request.env)?;
+    let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;
     let image = image(options, request, &environment)?;
-    let plan = Plan { image, folder, stdin: request.stdin, merge_streams: request.merge_streams };
+    let plan = Plan {
+        image,
+        folder,
+        stdin: request.stdin,
+        merge_streams: request.merge_streams,
+        tty: request.tty,
+    };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),
         tier,
@@ -170,6 +185,7 @@ fn image(
         .collect::<Result<_, _>>()
         .map_err(nul)?;
     let mut child = options.child;
+    child.terminal = request.tty.is_some();
     child.umask = request.umask.unwrap_or(child.umask) & 0o777;
     Ok(Image { candidates, argv, envp, options: child })
 }

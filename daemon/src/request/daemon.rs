@@ -119,6 +119,7 @@ async fn fill(
             status.sessions = Some(facts.sessions);
             status.connections = Some(daemon.connections.load(Ordering::Acquire));
             status.pid = Some(std::process::id());
+            status.escaped = Some(daemon.facts.escaped.load(Ordering::Relaxed));
         }
     }
 }

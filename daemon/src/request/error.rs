@@ -6,7 +6,7 @@ use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId, v1};
 use procd_store::StoreError;
 
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::{InputError, SpawnCause, SpawnFailure};
+use crate::supervisor::runner::{InputError, SignalRefusal, SpawnCause, SpawnFailure};
 
 /// The name of a process on the wire.
 pub(super) fn process_id(handle: Handle) -> ProcessId {
@@ -88,6 +88,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::Spawn { failure, process_id: handle } => of_spawn(*failure, *handle),
         Refusal::Input(error) => of_input(*error),
+        Refusal::Signal(refusal) => (of_signal(*refusal), none()),
         Refusal::StdinClosed { .. } => (C::StdinClosed, none()),
         Refusal::Teardown { live, waited_ms, state } => {
             let details = Details {
@@ -119,6 +120,17 @@ fn sentence(refusal: &Refusal) -> String {
         Refusal::Input(InputError::ShuttingDown) => {
             "the daemon or the session is shutting down".to_owned()
         }
+        Refusal::Input(InputError::NoTerminal) => {
+            "the process has no terminal, which keys and a size are for".to_owned()
+        }
+        Refusal::Input(InputError::LineTooLong) => {
+            "`data` would make a line of more than 4095 bytes, which a terminal in line mode cuts"
+                .to_owned()
+        }
+        Refusal::Signal(SignalRefusal::NoTerminal) => {
+            "`target` is `foreground`, and the process has no terminal".to_owned()
+        }
+        Refusal::Signal(SignalRefusal::Busy) => "too many signals wait for the process".to_owned(),
         Refusal::NotFound
         | Refusal::NoNotification
         | Refusal::SessionNotFound
@@ -188,11 +200,12 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::Other => (ErrorCode::SpawnFailed, "other"),
         SpawnCause::ControlGroup => (ErrorCode::ProcessSetupFailed, "control_group"),
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
+        SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
     };
     let errno =
         (failure.errno != 0).then(|| format!("{:?}", nix::errno::Errno::from_raw(failure.errno)));
     let details = Details {
-        cause: Some(cause.to_owned()),
+        cause: (!cause.is_empty()).then(|| cause.to_owned()),
         errno,
         process_id: Some(process_id(handle)),
         ..Details::default()
@@ -214,6 +227,14 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::Other => "the command could not be started",
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
+        SpawnCause::Terminal => "no terminal is to be had from the system",
+    }
+}
+
+const fn of_signal(refusal: SignalRefusal) -> ErrorCode {
+    match refusal {
+        SignalRefusal::NoTerminal => ErrorCode::PtyUnavailable,
+        SignalRefusal::Busy => ErrorCode::TooManyRequests,
     }
 }
 
@@ -229,6 +250,11 @@ fn of_input(error: InputError) -> (ErrorCode, Details) {
         }
         InputError::Closed => (ErrorCode::StdinClosed, Details::default()),
         InputError::ShuttingDown => (ErrorCode::SupervisorShuttingDown, Details::default()),
+        InputError::NoTerminal => (ErrorCode::PtyUnavailable, Details::default()),
+        InputError::LineTooLong => {
+            let details = Details { field: Some("data".to_owned()), ..Details::default() };
+            (ErrorCode::InvalidArguments, details)
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! process/stop, process/inspect, process/list.
+//! process/stop, session/stop_all, process/signal, process/inspect, process/list.
 
 use procd_core::{Handle, StopMode};
 use procd_protocol::v1;
@@ -7,9 +7,9 @@ use procd_protocol::{ErrorBody, ErrorCode, ProcessId, limits};
 use super::error::wire;
 use super::{Client, Done, Reply, as_count, invalid, millis, record};
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::TreeView;
+use crate::supervisor::runner::{Delivered, SignalTarget, TreeView};
 use crate::supervisor::view::ProcessView;
-use crate::supervisor::{Caller, ListFilter, PlaceInList, PlacedView, StopOutcome};
+use crate::supervisor::{Caller, ListFilter, PlaceInList, PlacedView, StopOutcome, StopScope};
 
 /// The handle of a name on the wire.
 pub(super) const fn handle(id: ProcessId) -> Handle {
@@ -22,11 +22,7 @@ fn internal() -> ErrorBody {
 
 pub(super) async fn stop(client: &Client, params: v1::StopParams) -> Result<Done, ErrorBody> {
     let caller = client.bound()?.caller();
-    let mode = match params.mode {
-        v1::StopMode::Interrupt => StopMode::Interrupt,
-        v1::StopMode::Terminate => StopMode::Terminate,
-        v1::StopMode::Kill => StopMode::Kill,
-    };
+    let mode = stop_mode(params.mode);
     let grace = params.grace_ms.map(millis);
     let supervisor = client.supervisor().await?;
     let outcome = supervisor.stop(caller, handle(params.process_id), mode, grace).await;
@@ -35,6 +31,66 @@ pub(super) async fn stop(client: &Client, params: v1::StopParams) -> Result<Done
         outcome @ StopOutcome { error: None, .. } => {
             Ok(Reply::Stop(Box::new(record::stop_result(&outcome))).into())
         }
+    }
+}
+
+pub(super) async fn signal(client: &Client, params: v1::SignalParams) -> Result<Done, ErrorBody> {
+    let caller = client.bound()?.caller();
+    let signal = match &params.signal {
+        v1::SignalName::Number(number) => i32::try_from(*number).ok(),
+        v1::SignalName::Name(name) => procd_core::signal::number(name),
+    };
+    let signal = signal.ok_or_else(|| invalid("signal", "is no signal, such as `SIGHUP`"))?;
+    let target = match params.target {
+        None | Some(v1::SignalTarget::Leader) => SignalTarget::Leader,
+        Some(v1::SignalTarget::Tree) => SignalTarget::Tree,
+        Some(v1::SignalTarget::Foreground) => SignalTarget::Foreground,
+    };
+    let supervisor = client.supervisor().await?;
+    let found = supervisor.find(caller, handle(params.process_id)).await;
+    let view = found.map_err(|refusal| wire(&refusal))?;
+    let delivered = match &view.signaller {
+        Some(signaller) => signaller.signal(signal, target).await,
+        None => Ok(Delivered::default()),
+    };
+    let delivered = delivered.map_err(|error| wire(&Refusal::Signal(error)))?;
+    Ok(Reply::Signal(v1::SignalResult {
+        delivered: u64::from(delivered.count),
+        signal_errors: record::signal_errors(&delivered.errors),
+    })
+    .into())
+}
+
+/// Stops all that runs of a loop or a session, in one grace period.
+pub(super) async fn stop_all(
+    client: &Client,
+    params: v1::StopAllParams,
+) -> Result<Done, ErrorBody> {
+    let caller = client.bound()?.caller();
+    let session = match (caller, params.scope, params.session_id) {
+        (Caller::Owner(_), _, Some(_)) => return Err(invalid("session_id", "is for operators")),
+        (Caller::Operator, Some(_), _) => return Err(invalid("scope", "is for owners")),
+        (Caller::Operator, None, None) => {
+            return Err(invalid("session_id", "is missing: an operator names the session"));
+        }
+        (Caller::Owner(_), _, None) => None,
+        (Caller::Operator, None, Some(id)) => Some(procd_core::SessionId::new(id.uuid())),
+    };
+    let session = session.transpose().map_err(|error| invalid("session_id", error))?;
+    let which = StopScope { whole_session: params.scope == Some(v1::Scope::Session), session };
+    let mode = params.mode.map_or(StopMode::Terminate, stop_mode);
+    let supervisor = client.supervisor().await?;
+    let outcomes = supervisor.stop_all(caller, which, mode, params.grace_ms.map(millis)).await;
+    let outcomes = outcomes.map_err(|refusal| wire(&refusal))?;
+    let results = outcomes.iter().map(record::stop_result).collect();
+    Ok(Reply::StopAll(v1::StopAllResult { results }).into())
+}
+
+const fn stop_mode(mode: v1::StopMode) -> StopMode {
+    match mode {
+        v1::StopMode::Interrupt => StopMode::Interrupt,
+        v1::StopMode::Terminate => StopMode::Terminate,
+        v1::StopMode::Kill => StopMode::Kill,
     }
 }
 

@@ -68,7 +68,8 @@ pub(super) fn leader(leader: &LeaderRecord) -> v1::Leader {
     }
 }
 
-fn signal_errors(errors: &[SignalError]) -> Vec<v1::SignalError> {
+/// What the kernel refused, as on the wire.
+pub(super) fn signal_errors(errors: &[SignalError]) -> Vec<v1::SignalError> {
     let one = |error: &SignalError| v1::SignalError {
         signal: error.signal.clone(),
         errno: error.errno.clone(),

@@ -13,6 +13,7 @@ use procd_core::{Handle, OriginId, Owner, StopMode};
 use procd_protocol::v1::{self, OnLeaderExit, Stdin, WokeBy};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, limits};
+use procd_store::record::TtySize;
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -28,6 +29,10 @@ use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{AskedKey, Program, StartRequest, StdinMode};
 use crate::supervisor::view::{ProcessView, Snapshot};
 use crate::supervisor::{Caller, Started, Supervisor};
+
+/// The size of a terminal if none is asked for.
+const ROWS: u16 = 24;
+const COLS: u16 = 80;
 
 /// How long a cancelled start may take to tell which process it had made.
 const CANCELLED_START: Duration = Duration::from_secs(2);
@@ -139,19 +144,20 @@ fn request(
             return Err(invalid("argv", "or `command` has to be there, not both"));
         }
     };
-    match params.on_leader_exit {
-        None | Some(OnLeaderExit::KillTree) => {}
-        Some(OnLeaderExit::KeepTree) => {
-            return Err(invalid("on_leader_exit", "`keep_tree` is not supported yet"));
-        }
-    }
+    let on_leader_exit = match params.on_leader_exit {
+        None | Some(OnLeaderExit::KillTree) => procd_core::OnLeaderExit::KillTree,
+        Some(OnLeaderExit::KeepTree) => procd_core::OnLeaderExit::KeepTree,
+    };
+    let umask = params.umask.and_then(|umask| u32::try_from(umask).ok());
+    let tty = (params.tty == Some(true)).then(|| terminal_size(params.rows, params.cols));
     let origin = params.origin.map(|id| OriginId::new(id.uuid())).transpose();
     Ok(StartRequest {
         program,
         cwd: params.cwd.map(PathBuf::from),
         env: variables(params.env),
-        umask: None,
-        stdin: stdin(params.stdin, mode),
+        umask,
+        stdin: stdin(params.stdin, mode, tty.is_some()),
+        tty,
         merge_streams: params.merge_streams.unwrap_or(false),
         timeout: params.timeout_ms.map(millis),
         memory_bytes,
@@ -159,12 +165,20 @@ fn request(
         label: params.label,
         origin: origin.map_err(|error| invalid("origin", error))?,
         background: mode == Mode::Background,
-        on_leader_exit: procd_core::OnLeaderExit::KillTree,
+        on_leader_exit,
         queue_timeout: params.queue_timeout_ms.map(millis).unwrap_or_default(),
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
     })
+}
+
+/// Ranges were checked when the request was read.
+fn terminal_size(rows: Option<u64>, cols: Option<u64>) -> TtySize {
+    let characters = |value: Option<u64>, usual| {
+        value.map_or(usual, |value| u16::try_from(value).unwrap_or(u16::MAX))
+    };
+    TtySize { rows: characters(rows, ROWS), cols: characters(cols, COLS) }
 }
 
 fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
@@ -173,8 +187,9 @@ fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
 }
 
 /// A plain foreground command gets no stdin, so that `cat` or `rg` ends at once.
-const fn stdin(given: Option<Stdin>, mode: Mode) -> StdinMode {
+const fn stdin(given: Option<Stdin>, mode: Mode, tty: bool) -> StdinMode {
     match (given, mode) {
+        (None, Mode::Foreground) if tty => StdinMode::Pipe,
         (Some(Stdin::Pipe), _) | (None, Mode::Background | Mode::Yield(_)) => StdinMode::Pipe,
         (Some(Stdin::Null), _) | (None, Mode::Foreground) => StdinMode::Null,
     }
@@ -247,15 +262,18 @@ impl Unanswered {
             Mode::Yield(limit) => Some(Instant::now() + limit),
             Mode::Foreground => None,
         };
-        tokio::select! {
+        let woke_by = tokio::select! {
             biased;
-            _ended = view.ended() => return Ok(WokeBy::Exit),
+            is_over = view.leader_ended() => match is_over {
+                true => return Ok(WokeBy::Exit),
+                false => WokeBy::LeaderExited,
+            },
             () = client.ending().cancelled() => return Ok(WokeBy::Shutdown),
-            () = sleep_until(deadline) => {}
-        }
+            () = sleep_until(deadline) => WokeBy::Timeout,
+        };
         let handed_over = self.supervisor.background(self.owner, self.handle).await;
         match handed_over.map_err(|refusal| wire(&refusal))? {
-            true => Ok(WokeBy::Timeout),
+            true => Ok(woke_by),
             // The end came first: it is the reply.
             false => {
                 drop(view.ended().await);

@@ -186,7 +186,7 @@ impl Task {
             label: request.label.clone(),
             command: facts.command,
             access: AccessRecord { asked: access, effective: access, enforced: None },
-            tty: None,
+            tty: request.tty,
             tier: facts.tier,
             limits: facts.limits,
             state: ProcessState::Starting,

@@ -236,6 +236,15 @@ pub struct StopAllOutcome {
     pub failures: Vec<StopOutcome>,
 }
 
+/// Which of a caller's processes a stop of many is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StopScope {
+    /// An owner's whole session in place of its loop.
+    pub whole_session: bool,
+    /// The session an operator names.
+    pub session: Option<SessionId>,
+}
+
 /// Which records to list. All given conditions hold together.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
@@ -271,6 +280,8 @@ pub struct ListPage {
 pub struct Status {
     /// Sessions known, a count.
     pub sessions: u64,
+    /// Open sessions whose idle clock runs, a count: they will close by themselves.
+    pub idle_clocks: u64,
     /// Processes by state (of the caller's session for an owner).
     pub totals: Totals,
     /// Whether the commit log can be written.
@@ -375,6 +386,14 @@ pub enum Command {
         mode: StopMode,
         grace: Option<Duration>,
         reply: Reply<StopOutcome>,
+    },
+    /// The end of many: each is asked at once, and answers for itself.
+    StopAll {
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+        reply: Reply<Vec<oneshot::Receiver<Result<StopOutcome, Refusal>>>>,
     },
     /// A page of records.
     List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },

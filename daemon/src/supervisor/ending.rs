@@ -258,6 +258,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::ArgumentListTooLong
         | SpawnCause::OutOfMemory
         | SpawnCause::OutOfDescriptors
-        | SpawnCause::Other => Refusal::Spawn { failure, process_id },
+        | SpawnCause::Other
+        | SpawnCause::Terminal => Refusal::Spawn { failure, process_id },
     }
 }

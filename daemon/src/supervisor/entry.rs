@@ -145,6 +145,7 @@ impl Entry {
             owner: self.owner,
             output: self.output.clone(),
             input: running.and_then(|running| running.input.clone()),
+            signaller: running.and_then(|running| running.signaller.clone()),
             inspector: running.map(|running| running.inspector.clone()),
             snapshot: self.shown.subscribe(),
         }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::api::{
     Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Passed,
     Pinned, Preparer, Reply, SESSION_KEY_BYTES, SessionRules, Started, Status, StopAllOutcome,
-    StopOutcome, Ticket, Waiting,
+    StopOutcome, StopScope, Ticket, Waiting,
 };
 use super::keys::KeyGuard;
 use super::notices::Answer;
@@ -229,6 +229,26 @@ impl Supervisor {
         grace: Option<Duration>,
     ) -> Result<StopOutcome, Refusal> {
         self.ask(|reply| Command::Stop { caller, handle, mode, grace, reply }).await
+    }
+
+    /// Stops all that runs of a loop or a session, in one grace period; answers when the last has
+    /// ended. What vanishes meanwhile is left out.
+    /// # Errors
+    /// `SessionNotFound`.
+    pub async fn stop_all(
+        &self,
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+    ) -> Result<Vec<StopOutcome>, Refusal> {
+        let stops =
+            self.ask(|reply| Command::StopAll { caller, which, mode, grace, reply }).await?;
+        let mut outcomes = Vec::with_capacity(stops.len());
+        for stop in stops {
+            outcomes.extend(stop.await.ok().and_then(Result::ok));
+        }
+        Ok(outcomes)
     }
 
     /// Takes note of an operator's connection.

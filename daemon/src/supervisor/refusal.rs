@@ -4,7 +4,7 @@
 use procd_core::quota::{QuotaError, Scope};
 use procd_core::{Handle, ProcessState};
 
-use super::runner::{InputError, SpawnFailure};
+use super::runner::{InputError, SignalRefusal, SpawnFailure};
 
 /// A refusal. Messages name no path, pid or anything of another owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +130,9 @@ pub enum Refusal {
     /// Input was not taken.
     #[error("input was not taken")]
     Input(InputError),
+    /// A named signal was not sent.
+    #[error("the signal was not sent")]
+    Signal(SignalRefusal),
     /// Input to a process that has ended, or has no pipe.
     #[error("{message}")]
     StdinClosed {

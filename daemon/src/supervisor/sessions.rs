@@ -97,6 +97,11 @@ impl Session {
         self.record.state.into()
     }
 
+    /// Whether it will close by itself unless somebody attaches.
+    pub(super) const fn has_idle_clock(&self) -> bool {
+        self.idle_at.is_some()
+    }
+
     /// The ledger's limits of this session.
     pub(super) fn limits(&self, limits: &Limits) -> SessionLimits {
         let quotas = &self.record.quotas;

@@ -194,6 +194,9 @@ impl Task {
             Command::Stop { caller, handle, mode, grace, reply } => {
                 self.stop(caller, handle, mode, grace, reply);
             }
+            Command::StopAll { caller, which, mode, grace, reply } => {
+                drop(reply.send(self.stop_all(caller, which, mode, grace)));
+            }
             Command::List { caller, filter, reply } => {
                 drop(reply.send(self.list(caller, &filter)));
             }

@@ -33,7 +33,7 @@ words! {
     OnLeaderExit, "what follows the leader's exit" {
         /// They are ended.
         KillTree = "kill_tree",
-        /// The process runs on until they are gone. Not in force yet.
+        /// The process runs on until they are gone.
         KeepTree = "keep_tree",
     }
 }
@@ -79,15 +79,15 @@ params! {
         env: Env,
         /// Values that are not UTF-8. Not in force yet.
         env_base64: EnvBase64,
-        /// 0..=511. Not in force yet.
+        /// 0..=511; absent = the configured one.
         umask: u64,
         /// Default: `pipe` with `background`, `yield_time_ms` or `tty`, else `null`.
         stdin: Stdin,
-        /// A pseudo-terminal. Not in force yet.
+        /// A pseudo-terminal in place of pipes.
         tty: bool,
-        /// Its rows, 1..=65535. Not in force yet.
+        /// Its rows, 1..=65535; default 24.
         rows: u64,
-        /// Its columns, 1..=65535. Not in force yet.
+        /// Its columns, 1..=65535; default 80.
         cols: u64,
         /// One pipe for stdout and stderr.
         merge_streams: bool,
@@ -99,7 +99,7 @@ params! {
         timeout_ms: u64,
         /// How long to wait for room; default 0.
         queue_timeout_ms: u64,
-        /// What becomes of leftovers. `keep_tree` is not in force yet.
+        /// What becomes of leftovers. `keep_tree` does not go with `tty`.
         on_leader_exit: OnLeaderExit,
         /// The memory window, from 4 KiB to the ceiling of a process.
         memory_bytes: u64,
@@ -298,13 +298,9 @@ impl Params for StartParams {
 
     fn later(&self) -> Option<&'static str> {
         first_given!(
-            self: argv_base64, shell, login, cwd_base64, env_base64, umask, tty, rows, cols,
-            limits, limits_required, limits_fallback, isolate, allow_client, fold,
+            self: argv_base64, shell, login, cwd_base64, env_base64, limits, limits_required,
+            limits_fallback, isolate, allow_client, fold,
         )
-        .or_else(|| {
-            let keeps = self.on_leader_exit == Some(OnLeaderExit::KeepTree);
-            keeps.then_some("on_leader_exit")
-        })
         .or_else(|| {
             let claim = self.workspace.as_ref()?;
             let later = [

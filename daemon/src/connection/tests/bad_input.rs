@@ -123,21 +123,14 @@ async fn what_a_later_version_brings_is_refused_by_name() {
             "process/start",
             json!({"argv": ["x"]}),
             vec![
-                ("tty", json!(true)),
-                ("umask", json!(18)),
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
                 ("fold", json!(true)),
                 ("allow_client", json!(true)),
-                ("on_leader_exit", json!("keep_tree")),
             ],
         ),
         ("process/output", json!({"process_id": ID}), vec![("fold", json!(true))]),
-        (
-            "process/input",
-            json!({"process_id": ID, "data": "x"}),
-            vec![("keys", json!(["enter"])), ("fold", json!(true))],
-        ),
+        ("process/input", json!({"process_id": ID, "data": "x"}), vec![("fold", json!(true))]),
     ] {
         for (field, value) in fields {
             let mut params = base.clone();

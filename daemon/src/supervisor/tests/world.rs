@@ -105,7 +105,7 @@ impl Runner for Script {
         let orders = Arc::new(OrderQueue::default());
         let played = Played { context, orders: orders.clone() };
         assert!(self.starts.try_send(played).is_ok(), "the test takes each start");
-        Running { orders, input: None, inspector: Arc::new(NoTree) }
+        Running { orders, input: None, signaller: None, inspector: Arc::new(NoTree) }
     }
 }
 
@@ -246,6 +246,7 @@ pub(super) fn request() -> StartRequest {
         env: Vec::new(),
         umask: None,
         stdin: StdinMode::Null,
+        tty: None,
         merge_streams: false,
         timeout: None,
         memory_bytes: None,
