@@ -219,3 +219,53 @@ async fn a_notification_outlives_its_record_if_somebody_ever_wanted_one() {
     assert!(none.notices.try_recv().is_err());
     world.remove().await;
 }
+
+/// Ends `count` processes, eight at a time.
+async fn complete(world: &mut World, owner: Owner, count: usize) {
+    for _ in 0..count / 8 {
+        let mut running = Vec::new();
+        for _ in 0..8 {
+            running.push(world.running(owner, request()).await);
+        }
+        let mut views = Vec::new();
+        for (started, played) in running {
+            played.end(procd_core::LeaderEnd::Code(0)).await;
+            views.push(started.view);
+        }
+        for mut view in views {
+            soon("the end", view.ended()).await;
+        }
+    }
+}
+
+/// Many ends in one loop, with a subscriber that takes a window and vanishes, one that answers,
+/// and a daemon that is started anew in between. The records are evicted long before.
+#[tokio::test]
+async fn many_notifications_come_at_least_once_each_and_none_after_its_answer() {
+    const COUNT: usize = 400;
+    let mut world = World::new().await;
+    let owner = world.owner().await;
+    let slow = subscriber(&world).await;
+    let mut taken = subscribe(&world, owner, asked(&slow, None, true)).await;
+    complete(&mut world, owner, COUNT / 2).await;
+    let mut answered = std::collections::HashSet::new();
+    for _ in 0..10 {
+        let offered = offer(&mut taken.notices).await;
+        answer(&world, owner, &offered, ACCEPTED).await.unwrap();
+        assert!(answered.insert(offered.command_id()));
+    }
+    assert!(taken.notices.len() <= 128, "what waits is bounded");
+    drop((taken, slow));
+    let mut world = World::at(world.close().await, Limits::default(), None).await;
+    complete(&mut world, owner, COUNT / 2).await;
+    let reader = subscriber(&world).await;
+    let mut subscribed = subscribe(&world, owner, asked(&reader, None, true)).await;
+    while answered.len() < COUNT {
+        let offered = offer(&mut subscribed.notices).await;
+        answer(&world, owner, &offered, ACCEPTED).await.unwrap();
+        assert!(answered.insert(offered.command_id()), "none comes after its answer");
+    }
+    assert!(subscribed.notices.try_recv().is_err());
+    assert_eq!(world.supervisor.status(None).await.dropped_notifications, 0);
+    world.remove().await;
+}
