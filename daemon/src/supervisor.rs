@@ -14,6 +14,7 @@ mod drive;
 mod ending;
 mod entry;
 mod feed;
+mod handle;
 mod journal;
 mod keys;
 mod leases;
@@ -44,8 +45,9 @@ pub use admission::access_of;
 pub use api::{
     Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
     SESSION_KEY_BYTES, SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status,
-    StopAllOutcome, StopOutcome, StopScope, Supervisor,
+    StopAllOutcome, StopOutcome, StopScope,
 };
+pub use handle::Supervisor;
 pub use list::{PlaceInList, PlacedView};
 pub use notices::Answer;
 pub use records::cause_word;

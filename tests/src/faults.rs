@@ -84,8 +84,10 @@ pub fn kill_at_random(tier: Tier, count: u64, seed: &mut Seed) {
     let mut daemon = prepared(tier, &mut told, seed);
     let points: Vec<String> = points::all().into_iter().collect();
     for _ in 0..count {
-        let slow = seed.choose(&points);
-        daemon.with_failpoints(&format!("{slow}=pause:{},{PART_BYTES}", 5 + seed.below(40)));
+        let (phase, _) = seed.choose(points::PHASES);
+        let of_phase: Vec<_> = points.iter().filter(|p| points::phase(p) == *phase).collect();
+        let slow = if of_phase.is_empty() { &points[0] } else { *seed.choose(&of_phase) };
+        daemon.with_failpoints(&format!("{slow}=pause:{},{PART_BYTES}", 5 + seed.below(150)));
         let moment = Duration::from_millis(seed.below(MOMENTS_MS));
         let deadline = wait::Deadline::after(moment);
         daemon.launch();

@@ -15,7 +15,7 @@ use crate::message::{Report, Request, Stage};
 use crate::{raw, wait};
 pub use commands::Refused;
 use commands::{Commands, Reports};
-pub use launch::{Launched, launch, reap_adopted};
+pub use launch::{Launched, kill_adopted, launch, reap_adopted};
 use orphans::Orphans;
 
 /// The argument that asks for this mode.

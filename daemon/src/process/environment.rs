@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use procd_protocol::hijack::is_hijacking;
+
 use crate::supervisor::refusal::Refusal;
 
 /// The PATH of a command when there is none.
@@ -26,33 +28,6 @@ const BASELINE: &[&str] = &[
     "RUSTUP_HOME",
 ];
 const BASELINE_PREFIX: &str = "LC_";
-
-/// Names that make a program run something else: refused in a request unless allowed.
-const HIJACKING: &[&str] = &[
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "PS4",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "NODE_OPTIONS",
-    "RUBYOPT",
-    "RUBYLIB",
-    "PERL5OPT",
-    "PERL5LIB",
-    "JAVA_TOOL_OPTIONS",
-    "RUSTC_WRAPPER",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_EXEC_PATH",
-    "GIT_CEILING_DIRECTORIES",
-];
-const HIJACKING_PREFIXES: &[&str] = &["LD_", "DYLD_", "GCONV_PATH", "GIT_CONFIG", "GIT_SSH"];
 
 /// Words, as parts between `_`, that mark a secret.
 const SECRET_WORDS: &[&str] =
@@ -127,7 +102,7 @@ impl EnvironmentOptions {
             return Err(invalid(name, "has a name or a value that no environment can hold"));
         }
         let allowed = self.allow.iter().any(|allow| allow.as_bytes() == bytes);
-        if value.is_some() && hijacks(bytes) && !allowed {
+        if value.is_some() && is_hijacking(bytes) && !allowed {
             return Err(invalid(name, "makes programs run something else; `env.allow` permits it"));
         }
         Ok(())
@@ -136,11 +111,6 @@ impl EnvironmentOptions {
 
 fn invalid(name: &OsStr, why: &str) -> Refusal {
     Refusal::Invalid { field: "env", message: format!("`{}` {why}", name.to_string_lossy()) }
-}
-
-fn hijacks(name: &[u8]) -> bool {
-    HIJACKING.iter().any(|known| known.as_bytes() == name)
-        || HIJACKING_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 fn looks_secret(name: &[u8]) -> bool {

@@ -79,6 +79,7 @@ impl Task {
     pub(super) fn status(&self, session: Option<SessionId>) -> Status {
         Status {
             sessions: self.sessions.len() as u64,
+            idle_clocks: self.sessions.values().filter(|one| one.has_idle_clock()).count() as u64,
             totals: self.totals(|_| true, session),
             storage_writable: self.journal.is_writable(),
             dropped_notifications: self.notices.dropped,

@@ -275,14 +275,14 @@ impl Task {
             process_id,
             disposition,
         };
-        crate::failpoint::hit("acknowledgement-before-append");
+        crate::failpoint::hit("ack-before-append");
         let mut batch = vec![LogRecord::from(acknowledgement.clone())];
         if let Some(entry) = self.table.get_mut(process_id) {
             entry.record.published.acknowledged = true;
             batch.push(LogRecord::process(&entry.record));
         }
         let submitted = self.journal.submit(Tag::Answer(session, command_id), batch);
-        crate::failpoint::hit("acknowledgement-after-append");
+        crate::failpoint::hit("ack-after-append");
         if let (Some(entry), Some(record)) = (self.table.get_mut(process_id), submitted.get(1)) {
             entry.seq = record.seq;
         }

@@ -164,7 +164,7 @@ impl Task {
         let max = self.limits.retained_session_max;
         let max = own.map_or(max, |own| own.min(max));
         while let Some(handle) = self.retention.surplus(session, max) {
-            crate::failpoint::hit("eviction-before");
+            crate::failpoint::hit("removal-of-surplus");
             self.evict(handle);
         }
         self.evict_for_room(self.margin());

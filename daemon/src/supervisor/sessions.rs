@@ -97,6 +97,11 @@ impl Session {
         self.record.state.into()
     }
 
+    /// Whether it will close by itself unless somebody attaches.
+    pub(super) const fn has_idle_clock(&self) -> bool {
+        self.idle_at.is_some()
+    }
+
     /// The ledger's limits of this session.
     pub(super) fn limits(&self, limits: &Limits) -> SessionLimits {
         let quotas = &self.record.quotas;
@@ -373,6 +378,16 @@ impl Task {
         self.refuse_waiters(Some(id));
         self.ask_all_to_end(&targets, grace);
         self.check_runs();
+    }
+
+    /// Goes on with closes that an earlier daemon had begun.
+    pub(super) fn finish_closes(&mut self) {
+        let is_closing = |session: &&Session| session.state() == SessionState::Closing;
+        let closing = self.sessions.values().filter(is_closing);
+        let ids: Vec<SessionId> = closing.map(|session| session.record.session_id).collect();
+        for id in ids {
+            self.begin_close(id, CloseRun::default(), None);
+        }
     }
 
     /// Ends the close runs whose targets have all ended or are named as failures.

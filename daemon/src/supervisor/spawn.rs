@@ -14,9 +14,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::api::{Prepared, Preparer, Supervisor};
+use super::api::{Prepared, Preparer};
 use super::entry::{Entry, Storage as EndStorage};
 use super::feed::Feed;
+use super::handle::Supervisor;
 use super::journal::Journal;
 use super::keys::Keys;
 use super::leases::Leases;
@@ -160,6 +161,7 @@ impl Task {
             self.restore_collision(collision);
         }
         self.take_over_retention();
+        self.finish_closes();
         self.restoring.settle(None);
         crate::failpoint::hit("restore-taken-over");
     }

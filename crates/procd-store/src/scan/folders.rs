@@ -88,6 +88,11 @@ impl Walk<'_> {
                 self.damage(path, "left where it is, its session is not served", Some(error));
                 return self.logged.forget_session(id);
             }
+            Err(error @ StoreError::Io { .. }) if !self.logged.sessions.contains_key(&id) => {
+                // Not known to be damaged: it stays, and comes back when it can be read.
+                self.damage(path, "left where it is, its session is not served", Some(error));
+                return self.logged.forget_session(id);
+            }
             Err(error) => {
                 if !self.rebuild_session(id, path, &error) {
                     return;

@@ -468,7 +468,7 @@ impl SpoolWriter {
         self.open = Some(OpenSegment { file: Arc::clone(&file), capacity: entry.capacity });
         (self.head.open_used, self.head.open_crc) = (0, 0);
         let mut table = self.shared.table();
-        table.segments.push_back(Segment { entry, file: Some(file) });
+        table.segments.push_back(Segment { entry, file: Some(file), proven: true });
         table.prune_holes();
         self.image_is_old = true;
     }

@@ -61,6 +61,27 @@ async fn a_close_stops_what_runs_and_leaves_it_readable() {
     world.remove().await;
 }
 
+/// A private daemon stays as long as one of them runs.
+#[tokio::test]
+async fn the_status_counts_the_idle_clocks_that_run() {
+    let world = World::new().await;
+    let clocks = async || world.supervisor.status(None).await.idle_clocks;
+    let rules = SessionRules {
+        idle_close: Some(Duration::from_secs(600)),
+        key: Some([1; 32]),
+        ..SessionRules::default()
+    };
+    let opened = world.supervisor.open_session(rules).await.unwrap();
+    assert_eq!(clocks().await, 0);
+    let owner = opened.owner;
+    drop(opened);
+    soon("the clock", async { while clocks().await == 0 {} }).await;
+    let attached = world.supervisor.attach_session(owner, [1; 32]).await.unwrap();
+    assert_eq!(clocks().await, 0);
+    drop(attached);
+    world.remove().await;
+}
+
 #[tokio::test]
 async fn a_session_without_a_connection_closes_after_its_idle_time() {
     let world = World::new().await;
