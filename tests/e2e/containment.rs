@@ -301,7 +301,7 @@ both_tiers_inside! {
 
     /// A start in a folder that hangs delays nobody else.
     fn a_start_whose_folder_hangs_delays_nobody(tier) {
-        let daemon = Setup::new(tier).failpoints("plan-folder=pause:3000@1").start();
+        let daemon = Setup::new(tier).failpoints("start-plan-folder=pause:3000@1").start();
         let mut owner = daemon.owner();
         let params = owner.start_params(&["true"], json!({}));
         let slow = owner.wire.send("process/start", params);

@@ -464,7 +464,10 @@ const ESCAPES: &[(&str, &str)] = &[
     ("comet", "f() { f & }; f; echo up; sleep 1000"),
     ("four comets", "f() { f & }; f; f; f; f; echo up; exec sleep 1000"),
     ("stopped", "sh -c 'kill -STOP $$' & echo up; kill -STOP $$; sleep 1000"),
-    ("killer of its parent", "(sleep 0.01; kill -9 $PPID; sleep 1000) & echo up; sleep 1000"),
+    (
+        "killer of its parent",
+        "sh -c 'sleep 0.01; kill -9 $PPID; sleep 1000' & echo up; sleep 1000; :",
+    ),
     ("killer of its group", "setsid sleep 1000 & echo up; trap '' TERM; kill 0; sleep 1000"),
     (
         "ignores everything",

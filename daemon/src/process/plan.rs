@@ -61,7 +61,7 @@ pub(super) fn make(
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
-    crate::failpoint::hit("plan-folder");
+    crate::failpoint::hit("start-plan-folder");
     let folder = open_folder(&folder_path);
     let claim = claim(request, folder.as_ref().ok())?;
     let environment = options.environment.build(&request.env, request.tty.is_some())?;
