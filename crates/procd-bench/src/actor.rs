@@ -11,7 +11,8 @@ use crate::trouble::{Tried, Trouble};
 /// The first argument that makes this program an actor.
 pub(crate) const WORD: &str = "play";
 
-/// Plays a part: `blocks SIZE BYTES`, `lines BYTES`, `bytes COUNT`, `ticks FIFO`, `relay`.
+/// Plays a part: `blocks SIZE BYTES`, `lines BYTES`, `bytes COUNT`, `ticks FIFO`,
+/// `tree COUNT`, `relay`.
 /// # Errors
 /// A part that is none, or a stream that breaks.
 pub(crate) fn play(words: &[String]) -> Result<(), Trouble> {
@@ -33,6 +34,7 @@ pub(crate) fn play(words: &[String]) -> Result<(), Trouble> {
         }
         ["ticks", fifo] => tick(fifo),
         ["relay"] => relay(),
+        ["tree", count] => tree(number(count)?),
         _ => Err(Trouble::odd(format!("no such part: {words:?}"))),
     }
 }
@@ -50,6 +52,22 @@ fn write_over(block: &[u8], bytes: usize) -> Result<(), Trouble> {
         }
     }
     Ok(())
+}
+
+/// A tree of `count` processes, made when a line is read or stdin is at its end; says so; rests.
+fn tree(count: usize) -> Result<(), Trouble> {
+    use std::process::Stdio;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).tried("read the order")?;
+    let sleeper = || {
+        let words = ["1000000"];
+        crate::spawn::child("/bin/sleep".as_ref(), &words, Stdio::null(), Stdio::null())
+    };
+    (1..count).try_for_each(|_| sleeper().map(drop))?;
+    io::write(rustix::stdio::stdout(), b"ready\n").tried("write")?;
+    loop {
+        crate::clock::pause(std::time::Duration::from_secs(3600));
+    }
 }
 
 /// For each byte read from a FIFO one line with the time just before it is written.

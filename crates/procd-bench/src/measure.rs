@@ -4,7 +4,9 @@ mod drain;
 mod load;
 mod memory;
 mod read;
+mod scale;
 mod start;
+mod stop;
 mod wake;
 
 use crate::report::Report;
@@ -36,6 +38,11 @@ const ALL: &[Measure] = &[
     measure("p6a", "bulk drain of 16 GiB against 1 GiB", drain::growth),
     Measure { id: "p6b", what: "200 M one-byte writes", is_default: false, run: drain::bytes },
     measure("p7", "wake: child's write to the waiting client's read", wake::wake),
+    measure("p8", "stop of a tree of 1, 10, 200", stop::trees),
+    measure("p9", "SIGKILL of the daemon with 500 commands", stop::orphans),
+    measure("p10", "memory of idle processes and clients", scale::memory),
+    measure("p11", "wake-ups of an idle daemon in 20 s", scale::quiet),
+    measure("p12", "restore of 10,000 ended processes", scale::restore),
     measure("p13", "64 MiB of spool over the socket", read::spool),
     measure("p14", "safe text", read::rendering),
     measure("p15", "calls under load", load::control),

@@ -18,6 +18,8 @@ pub use leaf::Leaf;
 pub(crate) use leaf::rest;
 pub use payload::{Payload, Swept, sweep};
 
+/// Room made for each read of a file of a group, bytes.
+const READ_BYTES: usize = 512;
 /// How deep groups made by a command inside its own leaf are removed.
 const DEPTH_MAX: u32 = 32;
 
@@ -112,9 +114,19 @@ fn write_file(group: impl AsFd, name: &str, text: &[u8]) -> io::Result<()> {
 
 fn read_file(group: impl AsFd, name: &str) -> io::Result<String> {
     let file = rustix::fs::openat(group, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = String::new();
-    io::Read::read_to_string(&mut std::fs::File::from(file), &mut text)?;
-    Ok(text)
+    // Without the size and the place that std asks for first: neither means anything here, and
+    // each end of a process reads several of these.
+    let mut text = Vec::with_capacity(READ_BYTES);
+    loop {
+        text.reserve(READ_BYTES);
+        if rustix::io::retry_on_intr(|| {
+            rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text))
+        })? == 0
+        {
+            break;
+        }
+    }
+    String::from_utf8(text).map_err(|_bytes| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// The group was removed: nothing can be in it.

@@ -116,7 +116,7 @@ impl Driver {
     async fn observe(&mut self) -> Outcome {
         loop {
             let is_over = self.is_over();
-            if is_over && self.is_group_empty().await {
+            if is_over && self.is_group_empty() {
                 self.withhold().await;
                 return Outcome::Empty;
             }
@@ -162,9 +162,9 @@ impl Driver {
     }
 
     /// Tier 1's proof; tier 2's comes from the shim.
-    async fn is_group_empty(&mut self) -> bool {
+    fn is_group_empty(&mut self) -> bool {
         match &mut self.tree {
-            Tree::Group(group) => group.prove_empty().await,
+            Tree::Group(group) => group.prove_empty(),
             Tree::Shim(_) => false,
         }
     }

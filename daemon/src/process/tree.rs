@@ -128,25 +128,23 @@ impl Group {
 
     /// Whether a read says that it is empty and its removal proves it. A failed read proves
     /// nothing.
-    pub(super) async fn prove_empty(&mut self) -> bool {
+    pub(super) fn prove_empty(&mut self) -> bool {
         if !matches!(self.leaf.is_populated(), Ok(false)) {
             return false;
         }
-        let remove = |leaf: &Leaf| {
-            let oom_kills = leaf.oom_kills();
-            leaf.remove().map(|()| oom_kills)
-        };
-        match self.blocking(remove).await {
-            Some(Ok(oom_kills)) => {
+        // Here, not on a thread beside: the removal takes 25 us, the way there and back 100 us and
+        // more, at each end of a process.
+        let oom_kills = self.leaf.oom_kills();
+        match self.leaf.remove() {
+            Ok(()) => {
                 self.oom_killed = oom_kills > 0;
                 true
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 tracing::debug!(%error, "an empty control group is not removed yet");
                 self.is_stuck = true;
                 false
             }
-            None => false,
         }
     }
 

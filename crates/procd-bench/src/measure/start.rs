@@ -125,7 +125,7 @@ fn turnaround_in(report: &mut Report, tier: Tier, id: &str, bound: f64) -> Resul
 }
 
 /// One foreground start: the reply is terminal and durable.
-fn turn(owner: &mut Wire) -> Result<(), Trouble> {
+pub(super) fn turn(owner: &mut Wire) -> Result<(), Trouble> {
     let reply = owner.call("process/start", &json!({ "argv": [PROGRAM] }))?;
     match text(&reply, "state")?.as_str() {
         "exited" if reply.get("durable").is_none() => Ok(()),
@@ -185,7 +185,7 @@ fn rate<C: Send>(
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|_panic| Err(Trouble::odd("a client broke")))
         };
-        threads.into_iter().map(join).collect::<Result<(), _>>()
+        threads.into_iter().try_for_each(join)
     })?;
     Ok(real(count.load(Ordering::Relaxed)) / start.elapsed().as_secs_f64())
 }

@@ -68,16 +68,16 @@ fn since(line: &str) -> Result<f64, Trouble> {
 }
 
 /// A pipe with a name, by which a child is told to write.
-fn fifo(path: &Path) -> Result<(), Trouble> {
+pub(super) fn fifo(path: &Path) -> Result<(), Trouble> {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).tried("make a FIFO")
 }
 
 /// Both ends kept here, so that opening it never waits.
-fn orders(path: &Path) -> Result<File, Trouble> {
+pub(super) fn orders(path: &Path) -> Result<File, Trouble> {
     File::options().read(true).write(true).open(path).tried("open a FIFO")
 }
 
-fn name(path: &Path) -> Result<&str, Trouble> {
+pub(super) fn name(path: &Path) -> Result<&str, Trouble> {
     path.to_str().ok_or_else(|| Trouble::odd("a path that is not UTF-8"))
 }
 

@@ -150,7 +150,15 @@ impl Leaf {
     /// # Errors
     /// It is not empty.
     pub fn remove(&self) -> io::Result<()> {
+        // Hardly any process makes groups of its own: looked for only when they are in the way.
+        if self.remove_itself().is_ok() {
+            return Ok(());
+        }
         remove_below(&self.folder);
+        self.remove_itself()
+    }
+
+    fn remove_itself(&self) -> io::Result<()> {
         match rustix::fs::unlinkat(&*self.parent, &*self.name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno.into()),

@@ -15,16 +15,17 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 impl Driver {
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
     pub(super) async fn close(mut self) {
+        let is_group = matches!(self.tree, Tree::Group(_));
+        if is_group {
+            // Asked for now, answered while the streams are read out: neither needs the other. In
+            // tier 2 the shim has done it, as the last part of the proof.
+            self.link.ask_reap(self.key).await;
+        }
         let input_dropped_bytes = self.release().await;
-        let oom_killed = match &self.tree {
-            Tree::Group(group) => {
-                let oom_killed = group.oom_killed();
-                self.reap().await;
-                oom_killed
-            }
-            // The shim has done it, as the last part of the proof.
-            Tree::Shim(_) => false,
-        };
+        if is_group {
+            self.until_reaped().await;
+        }
+        let oom_killed = matches!(&self.tree, Tree::Group(group) if group.oom_killed());
         self.link.forget(self.key).await;
         let report = match self.phase {
             Phase::Aborted | Phase::Unstarted { aborted: true, .. } => Report::Aborted,
@@ -47,7 +48,7 @@ impl Driver {
     /// Nothing was started, and nothing of it is left but an empty leaf.
     pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
         if let Tree::Group(group) = &mut self.tree
-            && !group.prove_empty().await
+            && !group.prove_empty()
         {
             tracing::warn!("the control group of a failed start is left");
         }
@@ -70,7 +71,7 @@ impl Driver {
         self.kill_tree(None).await;
         match &mut self.tree {
             Tree::Group(group) => {
-                while !group.prove_empty().await {
+                while !group.prove_empty() {
                     group.changed().await;
                     group.kill().await;
                 }
@@ -109,9 +110,8 @@ impl Driver {
         self.input.as_ref().map_or(0, |input| input.close())
     }
 
-    async fn reap(&mut self) {
+    async fn until_reaped(&mut self) {
         let started = Clock.monotonic();
-        self.link.ask_reap(self.key).await;
         loop {
             match self.watch.next().await {
                 Seen::Reaped | Seen::GuardianLost | Seen::GuardianMissing => break,
@@ -129,7 +129,7 @@ impl Driver {
                 | Seen::ShimGone { .. } => tracing::error!("bug: news after an end"),
             }
         }
-        tracing::trace!(took = ?Clock.since(started), "leader reaped");
+        tracing::trace!(waited = ?Clock.since(started), "leader reaped");
     }
 
     /// Requests that came when nothing was left to signal.
