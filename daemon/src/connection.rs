@@ -247,7 +247,7 @@ impl Connection {
         self.tasks.spawn(async move {
             let method = call.method();
             let started = client.clock().monotonic();
-            let outcome = request::answer(&client, call, &cancel).await;
+            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel).await;
             drop(held);
             let took_ms = client.clock().since(started).as_millis();
             tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
@@ -342,17 +342,28 @@ impl Unanswered {
         self.ticket.trace.as_ref().map(|trace| trace.traceparent.as_str())
     }
 
-    async fn answer(mut self, outcome: Result<Done, ErrorBody>) {
+    async fn answer(mut self, mut outcome: Result<Done, ErrorBody>) {
         let slot = self.slot.take();
+        let following = outcome.as_mut().ok().and_then(|done| done.following.take());
         let frame = match &outcome {
             Ok(done) => reply_frame(&self.ticket, &done.reply),
             Err(body) => error_frame(Some(self.ticket.id), body, self.ticket.trace.as_ref()),
         };
-        // The id is free before its reply can be seen: a client may use it again at once.
-        self.flight.leave(self.ticket.id);
+        let Some(mut following) = following else {
+            // The id is free before its reply can be seen: a client may use it again at once.
+            self.flight.leave(self.ticket.id);
+            self.queue.push(&frame).await;
+            // Only now may the next big page be built, and the next request come in.
+            drop((outcome, slot));
+            return;
+        };
+        // A subscription keeps its id until it ends.
         self.queue.push(&frame).await;
-        // Only now may the next big page be built, and the next request come in.
         drop((outcome, slot));
+        while let Some(frame) = following.next().await {
+            self.queue.push(&frame).await;
+        }
+        self.flight.leave(self.ticket.id);
     }
 }
 

@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use procd_core::End;
 use procd_core::state::{ProcessState, SpoolState};
-use procd_core::{End, Handle, SessionId};
 use procd_store::StoreError;
 use procd_store::damage::Damage;
+use procd_store::event::Notification;
 use procd_store::folder::StateFolder;
-use procd_store::log::Removal;
+use procd_store::log::{Acknowledgement, Removal};
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;
 use procd_store::scan::{Restored, RestoredProcess};
@@ -30,7 +31,13 @@ pub struct Recovered {
     /// Processes, oldest first.
     pub processes: Vec<RecoveredProcess>,
     /// Removals whose files may still stand, with their numbers.
-    pub removals: Vec<(u64, SessionId, Handle)>,
+    pub removals: Vec<(u64, Removal)>,
+    /// Removals whose request key may still have to be known.
+    pub kept_keys: Vec<(u64, Removal)>,
+    /// Notifications that nobody answered, with their numbers.
+    pub notifications: Vec<(u64, Notification)>,
+    /// Those that met another payload.
+    pub collisions: Vec<Acknowledgement>,
     /// What to tell.
     pub report: Report,
 }
@@ -95,16 +102,17 @@ pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: C
     let last_seqs = restored.last_seqs;
     let numbered =
         |record: SessionRecord| (last_seqs.get(&record.session_id).copied().unwrap_or(0), record);
-    let removals = restored.standing_removals.into_iter().filter_map(of_process).collect();
     let sessions = restored.sessions.into_iter().map(numbered).collect();
-    Recovered { sessions, processes, removals, report }
-}
-
-/// Removals of sessions and notifications are not made by this build.
-const fn of_process((seq, removal): (u64, Removal)) -> Option<(u64, SessionId, Handle)> {
-    match removal {
-        Removal::Process { session_id, process_id } => Some((seq, session_id, process_id)),
-        Removal::Session { .. } | Removal::Notification { .. } => None,
+    let notifications =
+        restored.notifications.into_iter().map(|held| (held.seq, held.notification)).collect();
+    Recovered {
+        sessions,
+        processes,
+        removals: restored.standing_removals,
+        kept_keys: restored.kept_keys,
+        notifications,
+        collisions: restored.collisions,
+        report,
     }
 }
 

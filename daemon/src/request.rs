@@ -3,11 +3,11 @@
 //!
 //! Everything said to an owner is strict: no pid, no path but those it sent itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use procd_protocol::v1::{self, Call, Method};
 use procd_protocol::words::Word;
-use procd_protocol::{Details, ErrorBody, ErrorCode, limits};
+use procd_protocol::{Details, ErrorBody, ErrorCode, RequestId, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,8 +19,11 @@ use crate::supervisor::Supervisor;
 
 mod daemon;
 mod error;
+mod events;
 mod facts;
 mod input;
+mod keys;
+mod lease;
 mod output;
 mod page;
 mod pattern;
@@ -34,6 +37,7 @@ mod tail;
 mod until;
 mod wait;
 
+pub use events::Following;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
@@ -46,6 +50,8 @@ pub struct Client {
     daemon: Arc<Daemon>,
     binding: Binding,
     turns: Arc<Semaphore>,
+    /// What it named in its hello.
+    features: OnceLock<Vec<String>>,
     _counted: ConnectionCount,
     /// Cancelled when the connection is to be closed at once.
     pub closing: CancellationToken,
@@ -60,6 +66,7 @@ impl Client {
             daemon,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
+            features: OnceLock::new(),
             closing: CancellationToken::new(),
         })
     }
@@ -92,7 +99,14 @@ impl Client {
     /// # Errors
     /// `unsupported_version`, listing what the daemon speaks.
     pub fn hello(&self, hello: &v1::HelloParams) -> Result<v1::HelloResult, ErrorBody> {
-        daemon::hello(&self.daemon, hello)
+        let result = daemon::hello(&self.daemon, hello)?;
+        // A second hello changes nothing of the first.
+        self.features.get_or_init(|| hello.features.clone().unwrap_or_default());
+        Ok(result)
+    }
+
+    fn names_feature(&self, name: &str) -> bool {
+        self.features.get().is_some_and(|features| features.iter().any(|one| one == name))
     }
 
     /// The binding that the role table made sure of.
@@ -126,18 +140,24 @@ pub struct Turn {
 pub struct Done {
     /// What is sent.
     pub reply: Reply,
+    /// What comes after it, under the same id.
+    pub following: Option<Following>,
     _turn: Turn,
 }
 
 impl From<Reply> for Done {
     fn from(reply: Reply) -> Self {
-        Self { reply, _turn: Turn::default() }
+        Self { reply, following: None, _turn: Turn::default() }
     }
 }
 
 impl Done {
     const fn big(reply: Reply, turn: Turn) -> Self {
-        Self { reply, _turn: turn }
+        Self { reply, following: None, _turn: turn }
+    }
+
+    fn followed(reply: Reply, following: Following) -> Self {
+        Self { reply, following: Some(following), _turn: Turn::default() }
     }
 }
 
@@ -154,8 +174,15 @@ pub enum Reply {
     Output(v1::OutputResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
+    StopAll(v1::StopAllResult),
+    Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
+    Plan(Box<v1::PlanResult>),
+    Remove(v1::RemoveResult),
+    Pin(v1::PinResult),
+    Subscribe(v1::SubscribeResult),
+    LeaseAcquire(v1::LeaseAcquireResult),
     OperatorAttach(v1::OperatorAttachResult),
     Status(Box<v1::StatusResult>),
     Empty(v1::Empty),
@@ -167,6 +194,7 @@ pub enum Reply {
 /// What the method refuses, as its wire error.
 pub async fn answer(
     client: &Arc<Client>,
+    id: RequestId,
     call: Call,
     cancel: &CancellationToken,
 ) -> Result<Done, ErrorBody> {
@@ -175,12 +203,17 @@ pub async fn answer(
     }
     tokio::select! {
         biased;
-        done = carry_out(client, call) => done,
+        done = carry_out(client, id, call, cancel) => done,
         () = cancel.cancelled() => Err(error::cancelled(None)),
     }
 }
 
-async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> {
+async fn carry_out(
+    client: &Arc<Client>,
+    id: RequestId,
+    call: Call,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
     match call {
         Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
         Call::SessionOpen(params) => session::open(client, *params).await,
@@ -193,8 +226,18 @@ async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> 
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
+        Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
+        Call::ProcessRemove(params) => process::remove(client, *params).await,
+        Call::ProcessPin(params) => process::pin(client, *params).await,
+        Call::EventsSubscribe(params) => events::subscribe(client, *params, id).await,
+        Call::EventsAck(params) => events::acknowledge(client, *params).await,
+        Call::EventsUnsubscribe(params) => events::unsubscribe(client, *params).await,
+        Call::NotificationsAck(params) => events::answer(client, *params).await,
+        Call::LeaseAcquire(params) => lease::acquire(client, *params, cancel).await,
+        Call::LeaseRelease(params) => lease::release(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,
         Call::DaemonStatus(_) => daemon::status(client).await,
         Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),

@@ -59,19 +59,26 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod containment;
 mod damage;
 mod disk;
 mod documents;
+mod endurance;
 mod faults;
 mod input;
+mod journal;
+mod kept;
 mod lifecycle;
 mod limits;
 mod operators;
 mod output;
 mod protocol;
+mod races;
 mod real_work;
 mod recovery;
+mod signals;
 mod stop;
+mod terminal;
 mod until;
 mod waits;
 

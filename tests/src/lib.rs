@@ -13,6 +13,7 @@ pub mod leaks;
 pub mod namespace;
 pub mod owner;
 pub mod pattern;
+pub mod rounds;
 pub mod run;
 #[cfg(test)]
 mod tidy;

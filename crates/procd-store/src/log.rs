@@ -24,7 +24,7 @@ use crate::folder::StateFolder;
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
 
-pub use record::{Acknowledgement, Disposition, Kind, LogRecord, Payload, Removal};
+pub use record::{Acknowledgement, Disposition, KeptKey, Kind, LogRecord, Payload, Removal};
 pub use replay::{Numbered, Replay};
 
 use committer::{Batch, Committer, Job, NewPart};

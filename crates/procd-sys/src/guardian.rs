@@ -169,7 +169,7 @@ impl Guardian {
                     self.reports.add(Report::Failed { key, stage, errno }, None);
                 }
             }
-            Request::Signal { key, signal, tag } => {
+            Request::Signal { key, signal, tag, target: _ } => {
                 self.commands.signal(key, signal, tag, &mut self.reports);
             }
             Request::Reap { key } => self.commands.reap(key, &mut self.reports),

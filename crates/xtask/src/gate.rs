@@ -13,6 +13,8 @@ use crate::{
 
 /// Where the tests find the binaries.
 const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
+/// How often the tests repeat what they repeat.
+const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
 const FAILPOINTS_FOLDER: &str = "failpoints";
 
@@ -40,6 +42,16 @@ pub(crate) fn test(filter: &[String]) -> Result<(), String> {
         say(&format!("\n{summary}"));
     }
     outcome
+}
+
+/// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
+/// so often, and showing what they print.
+pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", filter]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(ROUNDS_VARIABLE, rounds.to_string());
+    command::run(tests)
 }
 
 /// The long forms of the fault tests, which are too long for the gate.

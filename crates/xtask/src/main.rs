@@ -24,6 +24,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filter: Vec<String>,
     },
+    /// Every kind of escape against everything that ends a tree, each cell of the table three times.
+    Containment,
+    /// The races, a thousand times each, with the count of every outcome.
+    Races,
+    /// Cycles, failures and a large shutdown, at full length, and what they leave.
+    Cycles,
     /// The long form of the fault tests: a crash at each named point, then kills at random moments.
     Faults {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
@@ -36,6 +42,9 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test { filter } => gate::test(&filter),
+        Task::Containment => gate::repeat("containment::", 3),
+        Task::Races => gate::repeat("races::", 1000),
+        Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
         Task::Ci => gate::ci(),
     };

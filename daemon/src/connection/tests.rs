@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::request::{Client, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 mod bad_input;
+mod journal;
 mod methods;
 mod output;
 mod world;
@@ -40,6 +41,7 @@ fn facts(limits: Limits) -> Facts {
         boot_id: Uuid::from_u128(2),
         warnings: Vec::new(),
         state_format: 1,
+        escaped: Arc::default(),
     }
 }
 

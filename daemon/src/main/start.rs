@@ -219,6 +219,7 @@ fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOption
             no_new_privileges: choices.no_new_privileges,
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
+            terminal: false,
         },
     }
 }

@@ -10,6 +10,8 @@ use crate::supervisor::refusal::Refusal;
 /// The PATH of a command when there is none.
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const DEFAULT_TMPDIR: &str = "/tmp";
+/// The type of a terminal that a command gets.
+const TERM: &str = "xterm-256color";
 
 const BASELINE: &[&str] = &[
     "PATH",
@@ -80,15 +82,20 @@ impl EnvironmentOptions {
     }
 
     /// The whole environment of a command, sorted by name.
+    /// - `tty`: whether it gets a terminal, which has a type.
     /// # Errors
     /// [`Refusal::Invalid`] for a name of the request that cannot be or is refused.
     pub fn build(
         &self,
         request: &[(OsString, Option<OsString>)],
+        tty: bool,
     ) -> Result<BTreeMap<OsString, OsString>, Refusal> {
         let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
         all.insert("PATH".into(), DEFAULT_PATH.into());
         all.insert("TMPDIR".into(), DEFAULT_TMPDIR.into());
+        if tty {
+            all.insert("TERM".into(), TERM.into());
+        }
         for (name, value) in &self.inherited {
             if self.passes(name) {
                 all.insert(name.clone(), value.clone());
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_the_baseline_is_inherited() {
-        let all = options().build(&[]).unwrap();
+        let all = options().build(&[], false).unwrap();
         assert_eq!(names(&all), ["HOME", "LC_ALL", "PATH", "TMPDIR"]);
         assert_eq!(all[OsStr::new("PATH")], DEFAULT_PATH);
         assert_eq!(all[OsStr::new("TMPDIR")], "/tmp");
@@ -197,10 +204,10 @@ mod tests {
     fn a_secret_passes_by_its_exact_name_only_and_a_block_beats_all() {
         let mut options = options();
         options.pass = vec!["MY_*".into(), "AWS_PROFILE".into()];
-        let all = options.build(&[]).unwrap();
+        let all = options.build(&[], false).unwrap();
         assert_eq!(names(&all), ["AWS_PROFILE", "HOME", "LC_ALL", "MY_COLOUR", "PATH", "TMPDIR"]);
         options.block = vec!["*COL*".into(), "X".into()];
-        let all = options.build(&[("X".into(), Some("1".into()))]).unwrap();
+        let all = options.build(&[("X".into(), Some("1".into()))], false).unwrap();
         assert_eq!(names(&all), ["AWS_PROFILE", "HOME", "LC_ALL", "PATH", "TMPDIR"]);
     }
 
@@ -208,14 +215,14 @@ mod tests {
     fn a_request_sets_removes_and_is_refused_by_name() {
         let mut options = options();
         let all = options
-            .build(&[("HOME".into(), None), ("API_KEY".into(), Some("given".into()))])
+            .build(&[("HOME".into(), None), ("API_KEY".into(), Some("given".into()))], false)
             .unwrap();
         assert_eq!(names(&all), ["API_KEY", "LC_ALL", "PATH", "TMPDIR"]);
         for name in ["LD_PRELOAD", "GIT_SSH_COMMAND", "BASH_ENV", "", "A=B", "A\0"] {
-            let refusal = options.build(&[(name.into(), Some("1".into()))]).unwrap_err();
+            let refusal = options.build(&[(name.into(), Some("1".into()))], false).unwrap_err();
             assert!(matches!(refusal, Refusal::Invalid { field: "env", .. }), "{name}");
         }
         options.allow = vec!["LD_PRELOAD".into()];
-        assert!(options.build(&[("LD_PRELOAD".into(), Some("1".into()))]).is_ok());
+        assert!(options.build(&[("LD_PRELOAD".into(), Some("1".into()))], false).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use procd_sys::channel;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::{self, Launched};
-use procd_sys::message::{Report, Request, Tag};
+use procd_sys::message::{Report, Request, Tag, Target};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -58,7 +58,7 @@ pub(super) struct GuardianLink {
 #[derive(Debug, Default)]
 struct Status {
     pid: AtomicU64,
-    escaped: AtomicU64,
+    escaped: Arc<AtomicU64>,
 }
 
 impl GuardianLink {
@@ -93,8 +93,8 @@ impl GuardianLink {
     }
 
     /// How many processes were found outside every leaf.
-    pub(super) fn escaped(&self) -> u64 {
-        self.status.escaped.load(Ordering::Relaxed)
+    pub(super) fn escaped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.status.escaped)
     }
 
     /// Asks for a start; its news come by the receiver.
@@ -231,7 +231,9 @@ impl Task {
                 self.waiting.push_back((Request::Start { key, shim }, descriptors));
             }
             Message::Signal { key, signal, tag } => {
-                self.waiting.push_back((Request::Signal { key, signal, tag }, Vec::new()));
+                let target = Target::Leader;
+                let request = Request::Signal { key, signal, tag, target };
+                self.waiting.push_back((request, Vec::new()));
             }
             Message::Reap { key } => self.waiting.push_back((Request::Reap { key }, Vec::new())),
             Message::Forget { key } => {

@@ -155,10 +155,10 @@ impl Walk<'_> {
 
     /// Whether it was removed: then its file goes.
     fn sweep_removed(&mut self, handle: Handle, path: &Path) -> bool {
-        let Some(&(seq, session_id)) = self.logged.removed.get(&handle) else {
+        let Some((seq, removal)) = self.logged.removed.get(&handle).cloned() else {
             return false;
         };
-        self.remove_files(path, seq, Removal::Process { session_id, process_id: handle });
+        self.remove_files(path, seq, removal);
         true
     }
 

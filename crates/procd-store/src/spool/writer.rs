@@ -79,7 +79,8 @@ impl SyncBatch {
 }
 
 /// Segments of a ceiling, bytes. Source: spec, output, *Spool*.
-pub(super) fn segment_bytes(ceiling: u64) -> u64 {
+#[must_use]
+pub fn segment_bytes(ceiling: u64) -> u64 {
     (ceiling / 8).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 

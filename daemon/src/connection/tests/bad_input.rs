@@ -123,24 +123,14 @@ async fn what_a_later_version_brings_is_refused_by_name() {
             "process/start",
             json!({"argv": ["x"]}),
             vec![
-                ("tty", json!(true)),
-                ("umask", json!(18)),
-                ("queue_timeout_ms", json!(1)),
-                ("request_key", json!("k")),
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
                 ("fold", json!(true)),
-                ("dry_run", json!(true)),
                 ("allow_client", json!(true)),
-                ("on_leader_exit", json!("keep_tree")),
             ],
         ),
         ("process/output", json!({"process_id": ID}), vec![("fold", json!(true))]),
-        (
-            "process/input",
-            json!({"process_id": ID, "data": "x"}),
-            vec![("keys", json!(["enter"])), ("fold", json!(true))],
-        ),
+        ("process/input", json!({"process_id": ID, "data": "x"}), vec![("fold", json!(true))]),
     ] {
         for (field, value) in fields {
             let mut params = base.clone();
