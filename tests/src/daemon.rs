@@ -240,10 +240,11 @@ impl Daemon {
         self.setup.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The point that the daemon passed last.
+    /// The point at which the daemon is held, or else the one it passed last.
     #[must_use]
     pub fn trace(&self) -> String {
-        fs::read_to_string(self.path().join("trace")).unwrap_or_default().trim().to_owned()
+        let text = fs::read_to_string(self.path().join("trace")).unwrap_or_default();
+        text.split_whitespace().last().unwrap_or_default().to_owned()
     }
 
     /// Goes on with the plain build.

@@ -88,6 +88,7 @@ pub fn kill_at_random(tier: Tier, count: u64, seed: &mut Seed) {
         let of_phase: Vec<_> = points.iter().filter(|p| points::phase(p) == *phase).collect();
         let slow = if of_phase.is_empty() { &points[0] } else { *seed.choose(&of_phase) };
         daemon.with_failpoints(&format!("{slow}=pause:{},{PART_BYTES}", 5 + seed.below(150)));
+        drop(std::fs::remove_file(daemon.path().join("trace")));
         let moment = Duration::from_millis(seed.below(MOMENTS_MS));
         let deadline = wait::Deadline::after(moment);
         daemon.launch();

@@ -8,7 +8,8 @@
 //! * `enospc`, `eio`: the operation behind the point fails ([`fail`] only);
 //! * `value:N`: a number in place of a constant ([`value`] only).
 //!
-//! `PROCD_FAILPOINT_TRACE=FILE`: the name of the point that was passed last stands in this file.
+//! `PROCD_FAILPOINT_TRACE=FILE`: the name of the point that was passed last stands in this file,
+//! and behind it that of the point at which a thread is held, if one is.
 
 #[cfg(feature = "failpoints")]
 pub use imp::{fail, hit, value};
@@ -95,20 +96,20 @@ mod imp {
         Some((name.to_owned(), Point { deed, nth, passed: AtomicU64::new(0) }))
     }
 
-    fn trace(name: &str) {
+    fn trace(slot: u64, name: &str) {
         let open = || {
             let path = variable("PROCD_FAILPOINT_TRACE")?;
             File::options().create(true).truncate(false).write(true).open(path).ok()
         };
         if let Some(file) = TRACE.get_or_init(open) {
             // A trace that cannot be written is a gap in a histogram, no more.
-            file.write_at(format!("{name:NAME_BYTES$}").as_bytes(), 0).ok();
+            file.write_at(format!("{name:NAME_BYTES$}").as_bytes(), slot * NAME_BYTES as u64).ok();
         }
     }
 
     /// The deed of this passage.
     fn pass(name: &str) -> Option<Deed> {
-        trace(name);
+        trace(0, name);
         let point = POINTS.get_or_init(load).get(name)?;
         let passed = point.passed.fetch_add(1, Ordering::AcqRel) + 1;
         point.nth.is_none_or(|nth| nth == passed).then_some(point.deed)
@@ -126,8 +127,7 @@ mod imp {
         match pass(name) {
             None | Some(Deed::Value(_)) => {}
             Some(Deed::Crash) => crash(),
-            #[expect(clippy::disallowed_methods, reason = "holding the thread is the point")]
-            Some(Deed::Pause(time)) => std::thread::sleep(time),
+            Some(Deed::Pause(time)) => pause(name, time),
             Some(Deed::Fail(errno)) => return Err(errno.into()),
         }
         Ok(())
@@ -140,6 +140,13 @@ mod imp {
             Deed::Value(number) => Some(number),
             Deed::Crash | Deed::Pause(_) | Deed::Fail(_) => None,
         }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "holding the thread is the point")]
+    fn pause(name: &str, time: Duration) {
+        trace(1, name);
+        std::thread::sleep(time);
+        trace(1, "");
     }
 
     fn crash() {

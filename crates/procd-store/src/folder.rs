@@ -336,7 +336,17 @@ fn open_lock(path: &Path) -> Result<File, StoreError> {
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let unsafe_lock =
         |what: &str| StoreError::Unsafe { path: path.to_owned(), what: what.to_owned() };
-    let fd = match fs::open(path, flags, file::FILE_MODE) {
+    let open = || fs::open(path, flags, file::FILE_MODE);
+    let opened = match open() {
+        // Somebody took our own rights to it: given back, it is still the same lock.
+        Err(Errno::ACCESS) if file::look(path)? == Found::File => {
+            fs::chmod(path, file::FILE_MODE)
+                .map_err(|errno| StoreError::io("set the rights of", path, errno))?;
+            open()
+        }
+        opened => opened,
+    };
+    let fd = match opened {
         Ok(fd) => fd,
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
             return Err(unsafe_lock(

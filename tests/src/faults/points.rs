@@ -28,7 +28,7 @@ pub fn all() -> BTreeSet<String> {
 pub const PHASES: &[(&str, &[&str])] = &[
     ("restore", &["restore-", "quarantine-", "lost-"]),
     ("session", &["session-"]),
-    ("admission", &["start-"]),
+    ("admission", &["start-", "plan-"]),
     ("spawn", &["spawn-"]),
     ("event", &["event-"]),
     ("append", &["log-before-write"]),
@@ -37,10 +37,10 @@ pub const PHASES: &[(&str, &[&str])] = &[
     ("output", &["spool-"]),
     ("seal", &["seal"]),
     ("manifest", &["manifest-", "file-"]),
-    ("removal", &["removal-"]),
+    ("removal", &["removal-", "eviction-"]),
     ("snapshot", &["snapshot-"]),
     ("parts", &["part-", "ballast-"]),
-    ("notification", &["offer-", "ack-"]),
+    ("notification", &["offer-", "acknowledgement-"]),
 ];
 
 /// The phase of a point; `none` before the first one was passed.
