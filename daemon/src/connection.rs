@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use procd_protocol::envelope::{CANCEL, ErrorReply, Incoming, Notice, ResultReply, Trace};
+use procd_protocol::envelope::{EXPORT_CONTINUE, ErrorReply, Incoming, Notice, ResultReply, Trace};
 use procd_protocol::v1::{Call, CancelParams, Method};
 use procd_protocol::words::Word;
 use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, envelope, field, limits};
@@ -34,7 +34,7 @@ use errors::ErrorRate;
 use frames::{Frame, FrameEnd, FrameReader};
 use send::SendQueue;
 
-use crate::request::{self, Client, Done, Reply};
+use crate::request::{self, Client, Done, Export, Reply};
 
 /// After an error that ends the connection: how long its last words may take to be read.
 const PARTING: Duration = Duration::from_secs(1);
@@ -209,9 +209,11 @@ impl Connection {
     }
 
     async fn notice(&mut self, notice: &Notice<'_>) -> Next {
-        if notice.method != CANCEL {
-            let body = refused_method("the notice is not supported yet");
-            return self.protocol_error(body, false).await;
+        if notice.method == EXPORT_CONTINUE {
+            return match self.client.continue_export(notice.params) {
+                Ok(()) => Next::Frame,
+                Err(body) => self.protocol_error(body, false).await,
+            };
         }
         match field::parse::<CancelParams>(notice.params) {
             // What is no longer in flight was answered before the notice came.
@@ -247,7 +249,7 @@ impl Connection {
         self.tasks.spawn(async move {
             let method = call.method();
             let started = client.clock().monotonic();
-            let outcome = request::answer(&client, call, &cancel).await;
+            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel).await;
             drop(held);
             let took_ms = client.clock().since(started).as_millis();
             tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
@@ -338,11 +340,22 @@ struct Unanswered {
 }
 
 impl Unanswered {
+    /// Sends the notices of an export; its reply.
+    async fn stream(&self, mut export: Export) -> Result<Done, ErrorBody> {
+        while let Some(frame) = export.next().await? {
+            self.queue.push(&frame).await;
+        }
+        Ok(export.finish().into())
+    }
+
     fn traceparent(&self) -> Option<&str> {
         self.ticket.trace.as_ref().map(|trace| trace.traceparent.as_str())
     }
 
-    async fn answer(mut self, outcome: Result<Done, ErrorBody>) {
+    async fn answer(mut self, mut outcome: Result<Done, ErrorBody>) {
+        if let Some(export) = outcome.as_mut().ok().and_then(|done| done.export.take()) {
+            outcome = self.stream(export).await;
+        }
         let slot = self.slot.take();
         let frame = match &outcome {
             Ok(done) => reply_frame(&self.ticket, &done.reply),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use procd_protocol::v1::{self, Call, Method};
 use procd_protocol::words::Word;
-use procd_protocol::{Details, ErrorBody, ErrorCode, limits};
+use procd_protocol::{Details, ErrorBody, ErrorCode, RequestId, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +19,9 @@ use crate::supervisor::Supervisor;
 
 mod daemon;
 mod error;
+mod export;
 mod facts;
+mod fold;
 mod input;
 mod output;
 mod page;
@@ -27,6 +29,7 @@ mod pattern;
 mod process;
 mod record;
 mod roles;
+mod search;
 mod session;
 mod start;
 mod stretch;
@@ -34,6 +37,8 @@ mod tail;
 mod until;
 mod wait;
 
+pub use export::Export;
+use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
@@ -46,6 +51,7 @@ pub struct Client {
     daemon: Arc<Daemon>,
     binding: Binding,
     turns: Arc<Semaphore>,
+    exports: Exports,
     _counted: ConnectionCount,
     /// Cancelled when the connection is to be closed at once.
     pub closing: CancellationToken,
@@ -60,6 +66,7 @@ impl Client {
             daemon,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
+            exports: Exports::default(),
             closing: CancellationToken::new(),
         })
     }
@@ -95,6 +102,16 @@ impl Client {
         daemon::hello(&self.daemon, hello)
     }
 
+    /// The client took chunks of an export; of one that is over the notice means nothing.
+    /// # Errors
+    /// `invalid_arguments` naming the field.
+    pub fn continue_export(&self, params: Option<&RawValue>) -> Result<(), ErrorBody> {
+        let taken = procd_protocol::field::parse::<v1::ExportContinueParams>(params)?;
+        taken.validate()?;
+        self.exports.go_on(taken.request, taken.chunks);
+        Ok(())
+    }
+
     /// The binding that the role table made sure of.
     fn bound(&self) -> Result<Bound, ErrorBody> {
         self.binding.bound().ok_or_else(|| {
@@ -126,18 +143,25 @@ pub struct Turn {
 pub struct Done {
     /// What is sent.
     pub reply: Reply,
+    /// What comes before it, under the same id; its own reply then takes the place of `reply`.
+    pub export: Option<Export>,
     _turn: Turn,
 }
 
 impl From<Reply> for Done {
     fn from(reply: Reply) -> Self {
-        Self { reply, _turn: Turn::default() }
+        Self { reply, export: None, _turn: Turn::default() }
     }
 }
 
 impl Done {
     const fn big(reply: Reply, turn: Turn) -> Self {
-        Self { reply, _turn: turn }
+        Self { reply, export: None, _turn: turn }
+    }
+
+    fn streamed(export: Export) -> Self {
+        let reply = Reply::Empty(v1::Empty {});
+        Self { reply, export: Some(export), _turn: Turn::default() }
     }
 }
 
@@ -152,6 +176,8 @@ pub enum Reply {
     SessionClose(Box<v1::SessionCloseResult>),
     Start(Box<v1::StartResult>),
     Output(v1::OutputResult),
+    Search(v1::SearchResult),
+    Export(v1::ExportResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
     Inspect(Box<v1::InspectResult>),
@@ -167,6 +193,7 @@ pub enum Reply {
 /// What the method refuses, as its wire error.
 pub async fn answer(
     client: &Arc<Client>,
+    id: RequestId,
     call: Call,
     cancel: &CancellationToken,
 ) -> Result<Done, ErrorBody> {
@@ -175,12 +202,17 @@ pub async fn answer(
     }
     tokio::select! {
         biased;
-        done = carry_out(client, call) => done,
+        done = carry_out(client, id, call, cancel) => done,
         () = cancel.cancelled() => Err(error::cancelled(None)),
     }
 }
 
-async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> {
+async fn carry_out(
+    client: &Arc<Client>,
+    id: RequestId,
+    call: Call,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
     match call {
         Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
         Call::SessionOpen(params) => session::open(client, *params).await,
@@ -191,6 +223,8 @@ async fn carry_out(client: &Arc<Client>, call: Call) -> Result<Done, ErrorBody> 
             start::start(client, *params, &CancellationToken::new()).await
         }
         Call::ProcessOutput(params) => output::output(client, *params).await,
+        Call::ProcessSearch(params) => search::search(client, *params).await,
+        Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,

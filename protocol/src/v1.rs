@@ -15,6 +15,7 @@ pub mod output;
 pub mod process;
 pub mod session;
 pub mod start;
+pub mod stored;
 
 pub use common::*;
 pub use daemon::*;
@@ -23,6 +24,7 @@ pub use output::*;
 pub use process::*;
 pub use session::*;
 pub use start::*;
+pub use stored::*;
 
 /// The number of this version.
 pub const VERSION: u32 = 1;
@@ -46,7 +48,7 @@ words! {
         ProcessStart = "process/start",
         /// Reads and waits.
         ProcessOutput = "process/output",
-        /// Searches lines. Later.
+        /// Searches lines.
         ProcessSearch = "process/search",
         /// Writes to stdin.
         ProcessInput = "process/input",
@@ -62,7 +64,7 @@ words! {
         ProcessRemove = "process/remove",
         /// Keeps a record. Later.
         ProcessPin = "process/pin",
-        /// Streams retained bytes. Later.
+        /// Streams retained bytes.
         ProcessExport = "process/export",
         /// Follows the journal. Later.
         EventsSubscribe = "events/subscribe",
@@ -163,6 +165,8 @@ calls! {
     SessionClose(SessionCloseParams),
     ProcessStart(StartParams),
     ProcessOutput(OutputParams),
+    ProcessSearch(SearchParams),
+    ProcessExport(ExportParams),
     ProcessInput(InputParams),
     ProcessStop(StopParams),
     ProcessInspect(InspectParams),

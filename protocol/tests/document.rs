@@ -63,6 +63,8 @@ mod document {
         (Method::SessionClose, v1::SessionCloseParams::REQUIRED, v1::SessionCloseParams::OPTIONAL),
         (Method::ProcessStart, v1::StartParams::REQUIRED, v1::StartParams::OPTIONAL),
         (Method::ProcessOutput, v1::OutputParams::REQUIRED, v1::OutputParams::OPTIONAL),
+        (Method::ProcessSearch, v1::SearchParams::REQUIRED, v1::SearchParams::OPTIONAL),
+        (Method::ProcessExport, v1::ExportParams::REQUIRED, v1::ExportParams::OPTIONAL),
         (Method::ProcessInput, v1::InputParams::REQUIRED, v1::InputParams::OPTIONAL),
         (Method::ProcessStop, v1::StopParams::REQUIRED, v1::StopParams::OPTIONAL),
         (Method::ProcessInspect, v1::InspectParams::REQUIRED, v1::InspectParams::OPTIONAL),
@@ -114,17 +116,15 @@ mod document {
                 ("isolate", "true"),
                 ("request_key", r#""k""#),
                 ("allow_client", "true"),
-                ("fold", "true"),
                 ("dry_run", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),
         ("process/start", "", &[("argv_base64", r#"["YQ=="]"#)]),
-        ("process/output", r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#, &[("fold", "false")]),
         (
             "process/input",
             r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,
-            &[("keys", r#"["enter"]"#), ("fold", "true")],
+            &[("keys", r#"["enter"]"#)],
         ),
     ];
     /// Refused too, but only beside another one that is refused.

@@ -115,11 +115,9 @@ fn methods_of_later_are_refused_by_name() {
     let mut owner = daemon.owner();
     for method in [
         "session/stop_all",
-        "process/search",
         "process/signal",
         "process/remove",
         "process/pin",
-        "process/export",
         "events/subscribe",
         "lease/acquire",
     ] {
@@ -284,7 +282,6 @@ fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
         ("isolate", json!(true)),
         ("request_key", json!("key")),
         ("allow_client", json!(true)),
-        ("fold", json!(true)),
         ("dry_run", json!(true)),
         ("on_leader_exit", json!("keep_tree")),
         ("env_base64", json!({"A": "/w=="})),

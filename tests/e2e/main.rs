@@ -70,6 +70,7 @@ mod protocol;
 mod real_work;
 mod recovery;
 mod stop;
+mod stored;
 mod until;
 mod waits;
 

@@ -125,7 +125,7 @@ params! {
         allow_client: bool,
         /// Text of the reply, 1..=1 MiB.
         limit_bytes: u64,
-        /// Not in force yet.
+        /// Whether overwritten lines are shown as a terminal would.
         fold: bool,
         /// Whether an end that is no success is an error.
         require_success: bool,
@@ -297,7 +297,7 @@ impl Params for StartParams {
         first_given!(
             self: argv_base64, shell, login, cwd_base64, env_base64, umask, tty, rows, cols,
             queue_timeout_ms, limits, limits_required, limits_fallback, workspace, isolate,
-            request_key, allow_client, fold, dry_run,
+            request_key, allow_client, dry_run,
         )
         .or_else(|| {
             let keeps = self.on_leader_exit == Some(OnLeaderExit::KeepTree);

@@ -129,18 +129,12 @@ async fn what_a_later_version_brings_is_refused_by_name() {
                 ("request_key", json!("k")),
                 ("limits", json!({"pids_max": 1})),
                 ("isolate", json!(true)),
-                ("fold", json!(true)),
                 ("dry_run", json!(true)),
                 ("allow_client", json!(true)),
                 ("on_leader_exit", json!("keep_tree")),
             ],
         ),
-        ("process/output", json!({"process_id": ID}), vec![("fold", json!(true))]),
-        (
-            "process/input",
-            json!({"process_id": ID, "data": "x"}),
-            vec![("keys", json!(["enter"])), ("fold", json!(true))],
-        ),
+        ("process/input", json!({"process_id": ID, "data": "x"}), vec![("keys", json!(["enter"]))]),
     ] {
         for (field, value) in fields {
             let mut params = base.clone();
