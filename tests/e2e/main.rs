@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod disk;
 mod documents;
 mod faults;
 mod input;
@@ -69,6 +70,7 @@ mod output;
 mod protocol;
 mod real_work;
 mod recovery;
+mod slow;
 mod stop;
 mod stored;
 mod until;

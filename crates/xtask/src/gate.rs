@@ -42,6 +42,16 @@ pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     outcome
 }
 
+/// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
+pub(crate) fn output(times: u32) -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
+    tests.args(["disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
+    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
+    let mut summary = Summary::default();
+    command::run_watched(tests, |line| summary.take(line))
+}
+
 /// The tests of the workspace. Those of clients in other languages follow here as suites of their own.
 fn workspace(binaries: &Path, filter: &[String], summary: &mut Summary) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);

@@ -24,6 +24,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filter: Vec<String>,
     },
+    /// The tests of output and input, their samples so many times longer than in the gate.
+    Output {
+        /// How many times longer.
+        #[arg(default_value_t = 20)]
+        times: u32,
+    },
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -31,6 +37,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test { filter } => gate::test(&filter),
+        Task::Output { times } => gate::output(times),
         Task::Ci => gate::ci(),
     };
     match outcome {

@@ -55,9 +55,11 @@ async fn run(
         let is_first = from.is_none();
         from.get_or_insert(page.from);
         if page.from != at {
-            if !is_first && lines.line.start < at {
+            if !is_first {
                 // The open line ends where bytes are missing; the next call tells the gap.
-                lines = blocking(move || lines.end_line(at).map(|()| lines)).await?;
+                if lines.line.start < at {
+                    lines = blocking(move || lines.end_line(at).map(|()| lines)).await?;
+                }
                 break;
             }
             lines.line.start = page.from;

@@ -86,6 +86,7 @@ impl Task {
                 spool_bytes: ceilings.spool_bytes,
                 boot_id: self.boot_id,
                 budgets: self.budgets.clone(),
+                news: Some(self.news.line(handle)),
             },
         );
         let reports = ReportSender::new(handle, self.reports.clone());
@@ -119,6 +120,7 @@ impl Task {
                 background: request.background,
                 failed: None,
                 teardown: None,
+                spool_rests_until: None,
             }),
             storage: Storage::Live,
         });
