@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use procd_protocol::envelope::{EXPORT_CONTINUE, ErrorReply, Incoming, Notice, ResultReply, Trace};
-use procd_protocol::v1::{Call, CancelParams, Method};
-use procd_protocol::words::Word;
-use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, envelope, field, limits};
+use procd_protocol::envelope::{ErrorReply, ResultReply, Trace};
+use procd_protocol::v1::Call;
+use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, limits};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
@@ -27,11 +26,13 @@ use tokio_util::sync::CancellationToken;
 pub mod budget;
 mod errors;
 mod frames;
+mod reading;
 mod send;
 
 use budget::Budgets;
 use errors::ErrorRate;
 use frames::{Frame, FrameEnd, FrameReader};
+use reading::{Said, Told};
 use send::SendQueue;
 
 use crate::request::{self, Client, Done, Export, Reply};
@@ -41,6 +42,9 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// At the end of the daemon: how long the last replies may take.
 const LAST_REPLIES: Duration = Duration::from_secs(2);
+
+/// What a wait keeps of its request at most, bytes: 64 handles and a pattern of 4 KiB.
+const WAIT_BYTES: usize = 16 * 1024;
 
 /// Serves one client until it leaves, breaks the rules, or `client.closing` is cancelled.
 /// Its processes do not depend on it; its waits end with it.
@@ -60,6 +64,7 @@ where
         slots: Arc::new(Semaphore::new(as_count(limits::REQUESTS_IN_FLIGHT_MAX))),
         errors: ErrorRate::default(),
         tasks: JoinSet::new(),
+        budgets,
     };
     let ending = connection.client.ending().clone();
     let is_parting = tokio::select! {
@@ -104,6 +109,7 @@ struct Connection {
     slots: Arc<Semaphore>,
     errors: ErrorRate,
     tasks: JoinSet<()>,
+    budgets: Arc<Budgets>,
 }
 
 /// Whether the connection goes on.
@@ -162,35 +168,38 @@ impl Connection {
     }
 
     async fn handle(&mut self, frame: Frame, is_first: bool) -> Next {
-        let parsed = match envelope::parse_incoming(&frame.bytes) {
-            Ok(parsed) => parsed,
-            Err(error) => return self.protocol_error(error.into(), is_first).await,
-        };
-        match parsed {
-            Incoming::Request(request) if is_first && request.method != Method::Hello.as_str() => {
+        let said = reading::read(&self.client, &frame.bytes, &self.budgets.long_frames).await;
+        match said {
+            Said::Request { ticket, is_hello: false, .. } if is_first => {
                 let body = refused_method("`hello` has to be the first request");
-                self.refuse(Some(request.id), &body, request.trace.as_ref()).await;
+                self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
                 Next::End
             }
-            Incoming::Notice(_) if is_first => {
+            Said::Notice(_) if is_first => {
                 let body = refused_method("`hello` has to be the first request");
                 self.refuse(None, &body, None).await;
                 Next::End
             }
-            Incoming::Notice(notice) => self.notice(&notice).await,
-            Incoming::Request(request) => {
-                let call = self.client.admit(&request.method, request.params);
-                let ticket = Ticket { id: request.id, trace: request.trace };
-                match call {
-                    Ok(Call::Hello(hello)) => self.hello(ticket, &hello).await,
-                    Ok(call) => self.start(ticket, call, frame.held).await,
-                    Err(body) if is_first => {
-                        self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
-                        Next::End
-                    }
-                    Err(body) => self.refuse_request(ticket, &body).await,
+            Said::Request { ticket, call, .. } => match call {
+                Ok(Call::Hello(hello)) => self.hello(ticket, &hello).await,
+                Ok(call) => self.start(ticket, call, frame.held).await,
+                Err(body) if is_first => {
+                    self.refuse(Some(ticket.id), &body, ticket.trace.as_ref()).await;
+                    Next::End
                 }
+                Err(body) => self.refuse_request(ticket, &body).await,
+            },
+            Said::Notice(Ok(Told::Continue(taken))) => {
+                self.client.continue_export(&taken);
+                Next::Frame
             }
+            Said::Notice(Ok(Told::Cancel(cancel))) => {
+                // What is no longer in flight was answered before the notice came.
+                self.flight.cancel(cancel.request);
+                Next::Frame
+            }
+            Said::Notice(Err(body)) => self.protocol_error(body, false).await,
+            Said::Neither(body) => self.protocol_error(body, is_first).await,
         }
     }
 
@@ -208,23 +217,8 @@ impl Connection {
         }
     }
 
-    async fn notice(&mut self, notice: &Notice<'_>) -> Next {
-        if notice.method == EXPORT_CONTINUE {
-            return match self.client.continue_export(notice.params) {
-                Ok(()) => Next::Frame,
-                Err(body) => self.protocol_error(body, false).await,
-            };
-        }
-        match field::parse::<CancelParams>(notice.params) {
-            // What is no longer in flight was answered before the notice came.
-            Ok(cancel) => self.flight.cancel(cancel.request),
-            Err(error) => return self.protocol_error(error.into(), false).await,
-        }
-        Next::Frame
-    }
-
     /// Starts a request as a task of its own.
-    async fn start(&mut self, ticket: Ticket, call: Call, held: frames::Held) -> Next {
+    async fn start(&mut self, ticket: Ticket, call: Call, mut held: frames::Held) -> Next {
         let Ok(slot) = self.slots.clone().try_acquire_owned() else {
             let max = limits::REQUESTS_IN_FLIGHT_MAX;
             let text = format!("{max} requests of this connection are in flight");
@@ -245,6 +239,10 @@ impl Connection {
             flight: self.flight.clone(),
             slot: Some(slot),
         };
+        // What may wait for long must not keep the room of a frame that it has not kept.
+        if matches!(call, Call::ProcessOutput(_)) {
+            held.shrink(WAIT_BYTES);
+        }
         let client = self.client.clone();
         self.tasks.spawn(async move {
             let method = call.method();
@@ -357,15 +355,26 @@ impl Unanswered {
             outcome = self.stream(export).await;
         }
         let slot = self.slot.take();
+        let following = outcome.as_mut().ok().and_then(|done| done.following.take());
         let frame = match &outcome {
             Ok(done) => reply_frame(&self.ticket, &done.reply),
             Err(body) => error_frame(Some(self.ticket.id), body, self.ticket.trace.as_ref()),
         };
-        // The id is free before its reply can be seen: a client may use it again at once.
-        self.flight.leave(self.ticket.id);
+        let Some(mut following) = following else {
+            // The id is free before its reply can be seen: a client may use it again at once.
+            self.flight.leave(self.ticket.id);
+            self.queue.push(&frame).await;
+            // Only now may the next big page be built, and the next request come in.
+            drop((outcome, slot));
+            return;
+        };
+        // A subscription keeps its id until it ends.
         self.queue.push(&frame).await;
-        // Only now may the next big page be built, and the next request come in.
         drop((outcome, slot));
+        while let Some(frame) = following.next().await {
+            self.queue.push(&frame).await;
+        }
+        self.flight.leave(self.ticket.id);
     }
 }
 

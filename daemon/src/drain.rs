@@ -40,6 +40,8 @@ pub struct Streams {
     pub stderr: Option<OwnedFd>,
     /// Whether `stdout` carries both streams: nothing is tagged then.
     pub merged: bool,
+    /// Whether `stdout` is the master of a PTY.
+    pub terminal: bool,
 }
 
 /// The threads that drain, and the background syncs of spools: at most one in flight per thread.

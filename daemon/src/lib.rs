@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use procd_core::Tier;
@@ -119,7 +120,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     let (stage_sender, stage) = watch::channel(Stage::Restoring(RestoreFacts::default()));
     let (wish, mut wishes) = mpsc::channel(1);
     let daemon = Arc::new(Daemon {
-        facts: facts(&parts),
+        facts: facts(&parts, runner.escaped()),
         clock: Clock,
         started: Clock.monotonic(),
         stage,
@@ -168,7 +169,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     }
 }
 
-fn facts(parts: &Parts) -> Facts {
+fn facts(parts: &Parts, escaped: Arc<AtomicU64>) -> Facts {
     Facts {
         limits: parts.config.limits.clone(),
         tier: parts.tier,
@@ -177,6 +178,7 @@ fn facts(parts: &Parts) -> Facts {
         boot_id: parts.boot_id,
         warnings: parts.warnings.clone(),
         state_format: u32::try_from(procd_store::folder::FORMAT).unwrap_or(u32::MAX),
+        escaped,
     }
 }
 

@@ -13,6 +13,7 @@ mod input;
 mod inspect;
 mod materials;
 pub mod plan;
+mod signals;
 mod spawn;
 mod tree;
 mod watch;
@@ -21,6 +22,7 @@ mod watched;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
@@ -31,13 +33,15 @@ use procd_sys::image::ChildOptions;
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    Input, OrderQueue, PlanFacts, Runner, Running, StartContext, StartRequest, StdinMode,
+    OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest, StdinMode,
 };
 use environment::EnvironmentOptions;
 use guardian::GuardianLink;
-use input::{InputBudget, PipeInput};
+use input::terminal::TerminalInput;
+use input::{InputBudget, PipeInput, Stdin};
 use inspect::TreeInspector;
 use plan::Plan;
+use signals::SignalQueue;
 use spawn::Start;
 
 /// What the configuration says of commands.
@@ -102,16 +106,28 @@ impl RealRunner {
     pub fn guardian_pid(&self) -> Option<i32> {
         self.link.pid()
     }
+}
 
-    /// Processes found outside every control group of ours, and killed.
-    #[must_use]
-    pub fn escaped(&self) -> u64 {
-        self.link.escaped()
+impl RealRunner {
+    /// What clients can write to, or resize.
+    fn stdin(&self, plan: &Plan) -> Option<Stdin> {
+        let bytes_max = self.options.limits.input_process_bytes;
+        let budget = Arc::clone(&self.input);
+        let takes_input = plan.stdin == StdinMode::Pipe;
+        if plan.tty.is_some() {
+            let input = TerminalInput::new(budget, bytes_max, takes_input);
+            return Some(Stdin::Terminal(input));
+        }
+        takes_input.then(|| Stdin::Pipe(PipeInput::new(budget, bytes_max)))
     }
 }
 
 impl Runner for RealRunner {
     type Plan = Plan;
+
+    fn escaped(&self) -> Arc<AtomicU64> {
+        self.link.escaped()
+    }
 
     async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
         let tier = match &self.containment {
@@ -136,16 +152,12 @@ impl Runner for RealRunner {
     fn start(&self, plan: Plan, context: StartContext) -> Running {
         let orders = Arc::new(OrderQueue::default());
         let inspector = Arc::new(TreeInspector::default());
-        let input = match plan.stdin {
-            StdinMode::Pipe => Some(PipeInput::new(
-                Arc::clone(&self.input),
-                self.options.limits.input_process_bytes,
-            )),
-            StdinMode::Null => None,
-        };
+        let (signaller, signals) = SignalQueue::new();
+        let input = self.stdin(&plan);
         let running = Running {
             orders: Arc::clone(&orders),
-            input: input.clone().map(|input| -> Arc<dyn Input> { input }),
+            input: input.as_ref().map(Stdin::for_clients),
+            signaller: Some(signaller as Arc<dyn Signaller>),
             inspector: inspector.clone(),
         };
         let start = Start {
@@ -156,6 +168,7 @@ impl Runner for RealRunner {
             writer: context.writer,
             reports: context.reports,
             orders,
+            signals,
             input,
             inspector,
         };

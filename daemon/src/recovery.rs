@@ -3,15 +3,16 @@
 //! Must not signal anything: what was alive is ended by its container (`process`), and a pid in a
 //! record is never looked at.
 
-use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use procd_core::End;
 use procd_core::state::{ProcessState, SpoolState};
-use procd_core::{End, Handle, SessionId};
+use procd_store::StoreError;
 use procd_store::damage::Damage;
+use procd_store::event::Notification;
 use procd_store::folder::StateFolder;
-use procd_store::log::Removal;
+use procd_store::log::{Acknowledgement, Removal};
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;
 use procd_store::scan::{Restored, RestoredProcess};
@@ -30,7 +31,13 @@ pub struct Recovered {
     /// Processes, oldest first.
     pub processes: Vec<RecoveredProcess>,
     /// Removals whose files may still stand, with their numbers.
-    pub removals: Vec<(u64, SessionId, Handle)>,
+    pub removals: Vec<(u64, Removal)>,
+    /// Removals whose request key may still have to be known.
+    pub kept_keys: Vec<(u64, Removal)>,
+    /// Notifications that nobody answered, with their numbers.
+    pub notifications: Vec<(u64, Notification)>,
+    /// Those that met another payload.
+    pub collisions: Vec<Acknowledgement>,
     /// What to tell.
     pub report: Report,
 }
@@ -95,16 +102,17 @@ pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: C
     let last_seqs = restored.last_seqs;
     let numbered =
         |record: SessionRecord| (last_seqs.get(&record.session_id).copied().unwrap_or(0), record);
-    let removals = restored.standing_removals.into_iter().filter_map(of_process).collect();
     let sessions = restored.sessions.into_iter().map(numbered).collect();
-    Recovered { sessions, processes, removals, report }
-}
-
-/// Removals of sessions and notifications are not made by this build.
-const fn of_process((seq, removal): (u64, Removal)) -> Option<(u64, SessionId, Handle)> {
-    match removal {
-        Removal::Process { session_id, process_id } => Some((seq, session_id, process_id)),
-        Removal::Session { .. } | Removal::Notification { .. } => None,
+    let notifications =
+        restored.notifications.into_iter().map(|held| (held.seq, held.notification)).collect();
+    Recovered {
+        sessions,
+        processes,
+        removals: restored.standing_removals,
+        kept_keys: restored.kept_keys,
+        notifications,
+        collisions: restored.collisions,
+        report,
     }
 }
 
@@ -116,8 +124,10 @@ fn recover_process(
     report: &mut Report,
 ) -> RecoveredProcess {
     let RestoredProcess { seq, mut record, events, notification_seq, is_on_disk } = process;
-    let path = folder.spool_path(record.session_id, &record.process_id);
-    let output = reopen(&path, &record, boot_id, report);
+    let was = record.spool_state;
+    let output = reopen(folder, &mut record, boot_id, report);
+    // The mark of a damaged spool goes to the record's file like the seal of a sound one.
+    let is_on_disk = is_on_disk && record.spool_state == was;
     let is_lost = !record.state.is_terminal();
     if is_lost {
         report.lost.push(record.process_id.shortened());
@@ -128,19 +138,37 @@ fn recover_process(
     RecoveredProcess { seq, record, events, notification_seq, output, is_on_disk, is_lost }
 }
 
-fn reopen(path: &Path, record: &Record, boot_id: Uuid, report: &mut Report) -> Output {
+/// Opens the spool; a damaged one goes to quarantine, and its record says so from now on.
+fn reopen(folder: &StateFolder, record: &mut Record, boot_id: Uuid, report: &mut Report) -> Output {
+    let path = folder.spool_path(record.session_id, &record.process_id);
     let bounds = Bounds { total: record.total_bytes, retained_from: record.retained_from };
-    match SpoolReader::open(path, boot_id) {
-        Ok(reader) => {
-            let is_sealed = record.spool_state == SpoolState::Sealed;
-            Output::reopen(reader, record.total_bytes, is_sealed)
+    if record.spool_state == SpoolState::Corrupt {
+        return Output::damaged(&path, "it was found damaged before", bounds);
+    }
+    let is_sealed = record.spool_state == SpoolState::Sealed;
+    let opened = SpoolReader::open(&path, boot_id).and_then(|reader| {
+        let found = reader.bounds();
+        let is_gone = found.retained_from >= found.total;
+        if is_sealed && bounds.retained_from < bounds.total && is_gone {
+            return Err(StoreError::spool_corrupt(&path, "its files are gone"));
         }
-        Err(error) => {
-            let what = format!("spool of {}", record.process_id.shortened());
-            report.damage.push(Damage { what, reason: error.to_string() });
-            Output::damaged(path, &error.to_string(), bounds)
+        Ok(reader)
+    });
+    let error = match opened {
+        Ok(reader) => return Output::reopen(reader, record.total_bytes, is_sealed),
+        Err(error) => error,
+    };
+    let what = format!("spool of {}", record.process_id.shortened());
+    let mut reason = error.to_string();
+    if matches!(error, StoreError::SpoolCorrupt { .. }) {
+        record.spool_state = SpoolState::Corrupt;
+        if let Err(trouble) = folder.quarantine(&path, &reason) {
+            reason = format!("{reason}; {trouble}");
         }
     }
+    let output = Output::damaged(&path, &reason, bounds);
+    report.damage.push(Damage { what, reason });
+    output
 }
 
 /// Gives an unfinished record its end. The bounds are the spool's own.

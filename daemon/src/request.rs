@@ -3,7 +3,7 @@
 //!
 //! Everything said to an owner is strict: no pid, no path but those it sent itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use procd_protocol::v1::{self, Call, Method};
 use procd_protocol::words::Word;
@@ -19,10 +19,13 @@ use crate::supervisor::Supervisor;
 
 mod daemon;
 mod error;
+mod events;
 mod export;
 mod facts;
 mod fold;
 mod input;
+mod keys;
+mod lease;
 mod output;
 mod page;
 mod pattern;
@@ -37,6 +40,7 @@ mod tail;
 mod until;
 mod wait;
 
+pub use events::Following;
 pub use export::Export;
 use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
@@ -52,6 +56,8 @@ pub struct Client {
     binding: Binding,
     turns: Arc<Semaphore>,
     exports: Exports,
+    /// What it named in its hello.
+    features: OnceLock<Vec<String>>,
     _counted: ConnectionCount,
     /// Cancelled when the connection is to be closed at once.
     pub closing: CancellationToken,
@@ -67,6 +73,7 @@ impl Client {
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             exports: Exports::default(),
+            features: OnceLock::new(),
             closing: CancellationToken::new(),
         })
     }
@@ -99,17 +106,19 @@ impl Client {
     /// # Errors
     /// `unsupported_version`, listing what the daemon speaks.
     pub fn hello(&self, hello: &v1::HelloParams) -> Result<v1::HelloResult, ErrorBody> {
-        daemon::hello(&self.daemon, hello)
+        let result = daemon::hello(&self.daemon, hello)?;
+        // A second hello changes nothing of the first.
+        self.features.get_or_init(|| hello.features.clone().unwrap_or_default());
+        Ok(result)
+    }
+
+    fn names_feature(&self, name: &str) -> bool {
+        self.features.get().is_some_and(|features| features.iter().any(|one| one == name))
     }
 
     /// The client took chunks of an export; of one that is over the notice means nothing.
-    /// # Errors
-    /// `invalid_arguments` naming the field.
-    pub fn continue_export(&self, params: Option<&RawValue>) -> Result<(), ErrorBody> {
-        let taken = procd_protocol::field::parse::<v1::ExportContinueParams>(params)?;
-        taken.validate()?;
+    pub fn continue_export(&self, taken: &v1::ExportContinueParams) {
         self.exports.go_on(taken.request, taken.chunks);
-        Ok(())
     }
 
     /// The binding that the role table made sure of.
@@ -145,23 +154,28 @@ pub struct Done {
     pub reply: Reply,
     /// What comes before it, under the same id; its own reply then takes the place of `reply`.
     pub export: Option<Export>,
+    /// What comes after it, under the same id.
+    pub following: Option<Following>,
     _turn: Turn,
 }
 
 impl From<Reply> for Done {
     fn from(reply: Reply) -> Self {
-        Self { reply, export: None, _turn: Turn::default() }
+        Self { reply, export: None, following: None, _turn: Turn::default() }
     }
 }
 
 impl Done {
     const fn big(reply: Reply, turn: Turn) -> Self {
-        Self { reply, export: None, _turn: turn }
+        Self { reply, export: None, following: None, _turn: turn }
     }
 
     fn streamed(export: Export) -> Self {
-        let reply = Reply::Empty(v1::Empty {});
-        Self { reply, export: Some(export), _turn: Turn::default() }
+        Self { export: Some(export), ..Reply::Empty(v1::Empty {}).into() }
+    }
+
+    fn followed(reply: Reply, following: Following) -> Self {
+        Self { following: Some(following), ..reply.into() }
     }
 }
 
@@ -180,8 +194,15 @@ pub enum Reply {
     Export(v1::ExportResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
+    StopAll(v1::StopAllResult),
+    Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
+    Plan(Box<v1::PlanResult>),
+    Remove(v1::RemoveResult),
+    Pin(v1::PinResult),
+    Subscribe(v1::SubscribeResult),
+    LeaseAcquire(v1::LeaseAcquireResult),
     OperatorAttach(v1::OperatorAttachResult),
     Status(Box<v1::StatusResult>),
     Empty(v1::Empty),
@@ -227,8 +248,18 @@ async fn carry_out(
         Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
+        Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
+        Call::ProcessRemove(params) => process::remove(client, *params).await,
+        Call::ProcessPin(params) => process::pin(client, *params).await,
+        Call::EventsSubscribe(params) => events::subscribe(client, *params, id).await,
+        Call::EventsAck(params) => events::acknowledge(client, *params).await,
+        Call::EventsUnsubscribe(params) => events::unsubscribe(client, *params).await,
+        Call::NotificationsAck(params) => events::answer(client, *params).await,
+        Call::LeaseAcquire(params) => lease::acquire(client, *params, cancel).await,
+        Call::LeaseRelease(params) => lease::release(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,
         Call::DaemonStatus(_) => daemon::status(client).await,
         Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),

@@ -38,6 +38,8 @@ pub enum Bound {
         waiters: WaiterSlots,
         /// Why, unless a call says it.
         reason: Option<String>,
+        /// What it holds ends with it.
+        attachment: Arc<Attachment>,
     },
 }
 
@@ -48,6 +50,16 @@ impl Bound {
         match self {
             Self::Owner { owner, .. } => Caller::Owner(*owner),
             Self::Operator { .. } => Caller::Operator,
+        }
+    }
+
+    /// The number of the connection.
+    #[must_use]
+    pub fn connection(&self) -> u64 {
+        match self {
+            Self::Owner { attachment, .. } | Self::Operator { attachment, .. } => {
+                attachment.connection()
+            }
         }
     }
 
@@ -139,7 +151,8 @@ mod tests {
     use super::*;
 
     fn operator() -> Bound {
-        Bound::Operator { waiters: WaiterSlots::new(1), reason: None }
+        let attachment = Attachment::detached();
+        Bound::Operator { waiters: WaiterSlots::new(1), reason: None, attachment }
     }
 
     #[test]

@@ -13,9 +13,18 @@ mod api;
 mod drive;
 mod ending;
 mod entry;
+mod feed;
+mod handle;
 mod journal;
+mod keys;
+mod leases;
+mod list;
+mod notices;
+mod publish;
+mod queue;
 mod records;
 pub mod refusal;
+mod removal;
 mod retention;
 pub mod runner;
 mod sessions;
@@ -25,6 +34,7 @@ mod spawn;
 mod spool;
 mod stop;
 mod storage;
+mod subscriptions;
 mod table;
 mod task;
 #[cfg(test)]
@@ -32,10 +42,15 @@ mod tests;
 mod timers;
 pub mod view;
 
+pub use admission::access_of;
 pub use api::{
-    Attached, Attachment, Caller, Command, Gate, ListFilter, ListPage, Opened, SESSION_KEY_BYTES,
-    SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status, StopAllOutcome,
-    StopOutcome, Supervisor,
+    Attached, Attachment, Caller, Command, Gate, Lease, ListFilter, ListPage, Opened, Pinned,
+    SESSION_KEY_BYTES, SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status,
+    StopAllOutcome, StopOutcome, StopScope,
 };
+pub use handle::Supervisor;
+pub use list::{PlaceInList, PlacedView};
+pub use notices::Answer;
 pub use records::cause_word;
 pub use spawn::{Parts, Spawned, spawn};
+pub use subscriptions::{Notice, Subscribe, Subscribed};

@@ -18,8 +18,8 @@ use procd::drain::{Budgets, DrainOptions, Drains, Output};
 use procd::process::environment::EnvironmentOptions;
 use procd::process::{RealRunner, RunnerOptions};
 use procd::supervisor::runner::{
-    LossCause, Order, Program, Report, ReportSender, Runner, Running, SpawnCause, StartContext,
-    StartRequest, StdinMode,
+    Given, LossCause, Order, Program, Report, ReportSender, Runner, Running, SpawnCause,
+    StartContext, StartRequest, StdinMode,
 };
 use procd_core::life::{Request, TreeSignal};
 use procd_core::settings::{GivenLimits, Limits};
@@ -245,6 +245,10 @@ impl Process {
     }
 }
 
+const fn given(bytes: &[u8], eof: bool) -> Given<'_> {
+    Given { bytes, keys: &[], eof, size: None }
+}
+
 fn request(line: &str) -> StartRequest {
     StartRequest {
         program: Program::Line(line.into()),
@@ -252,6 +256,7 @@ fn request(line: &str) -> StartRequest {
         env: Vec::new(),
         umask: None,
         stdin: StdinMode::Null,
+        tty: None,
         merge_streams: false,
         timeout: None,
         memory_bytes: None,
@@ -260,6 +265,10 @@ fn request(line: &str) -> StartRequest {
         origin: None,
         background: false,
         on_leader_exit: procd_core::OnLeaderExit::KillTree,
+        queue_timeout: Duration::ZERO,
+        key: None,
+        claim: None,
+        workspaces: Vec::new(),
     }
 }
 
@@ -332,14 +341,14 @@ async fn input_reaches_the_command(harness: &Harness) {
     request.stdin = StdinMode::Pipe;
     let mut process = harness.start(request).await;
     let input = process.running.input.clone().unwrap();
-    input.push(b"one ", false).unwrap();
-    input.push(b"two ", true).unwrap();
+    input.push(given(b"one ", false)).unwrap();
+    input.push(given(b"two ", true)).unwrap();
     input.flushed().await;
     assert!(matches!(process.report().await, Report::Spawned { .. }));
     assert_eq!(process.ended().await.0, LeaderEnd::Code(0));
     process.empty().await;
     assert_eq!(process.text().await, "one two end\n");
-    assert!(input.push(b"x", false).is_err());
+    assert!(input.push(given(b"x", false)).is_err());
 }
 
 const TREE: &str = "setsid sleep 1000 & sh -c 'sleep 1000 & sleep 1000' & ";

@@ -1,5 +1,5 @@
-//! The procd protocol: frame codec, envelope, messages by version, error codes, limits and the
-//! places of socket and state. Pure: no I/O, no clock, no runtime. Prose for implementers of
+//! The procd protocol: frame codec, envelope, messages by version, error codes, limits, the
+//! variables that a request may not set, and the places of socket and state. Pure: no I/O, no clock, no runtime. Prose for implementers of
 //! other languages: `PROTOCOL.md` beside this crate.
 //!
 //! Requests are strict (an unknown field is an error that names it), replies and notices open (a
@@ -12,6 +12,7 @@ pub mod codec;
 pub mod envelope;
 pub mod error;
 pub mod field;
+pub mod hijack;
 pub mod ids;
 pub mod limits;
 pub mod places;

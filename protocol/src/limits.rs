@@ -58,9 +58,13 @@ limits! {
     ENV_VALUE_BYTES_MAX / "env_value_bytes_max" = 128 * 1024, "bytes", "one environment value; the kernel takes no longer one";
     UMASK_MAX / "umask_max" = 0o777, "bits", "a umask has nine bits";
     TTY_SIZE_MAX / "tty_size_max" = 65_535, "characters", "rows and columns of a terminal; the kernel holds 16 bits";
+    SIGNAL_MAX / "signal_max" = 64, "number", "the last signal there is";
     MEMORY_BYTES_MIN / "memory_bytes_min" = 4 * 1024, "bytes", "memory window of a process; below a page it holds nothing useful";
     SPOOL_BYTES_MIN / "spool_bytes_min" = 64 * 1024, "bytes", "spool of a process; one segment is no smaller";
     PATHS_MAX / "paths_max" = 256, "items", "paths of a workspace claim";
+    EVENT_KINDS_MAX / "event_kinds_max" = 64, "items", "kinds of one events/subscribe";
+    EVENTS_UNACKNOWLEDGED_MAX / "events_unacknowledged_max" = 64, "records a subscription", "events sent and not acknowledged; the rest waits in the journal";
+    NOTIFICATIONS_UNANSWERED_MAX / "notifications_unanswered_max" = 64, "notifications a subscription", "offered and not answered; the rest waits";
     PROCESS_IDS_MAX / "process_ids_max" = 64, "items", "processes of one process/output";
     LIMIT_BYTES_DEFAULT / "limit_bytes_default" = 32 * 1024, "bytes", "one page of output when nothing else is asked for";
     LIMIT_BYTES_MAX / "limit_bytes_max" = 1024 * 1024, "bytes", "one page of output";

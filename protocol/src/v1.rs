@@ -10,7 +10,9 @@ use crate::words::{Word, words};
 
 pub mod common;
 pub mod daemon;
+pub mod events;
 pub mod input;
+pub mod lease;
 pub mod output;
 pub mod process;
 pub mod session;
@@ -19,7 +21,9 @@ pub mod stored;
 
 pub use common::*;
 pub use daemon::*;
+pub use events::*;
 pub use input::*;
+pub use lease::*;
 pub use output::*;
 pub use process::*;
 pub use session::*;
@@ -40,7 +44,7 @@ words! {
         SessionAttach = "session/attach",
         /// Ends a session.
         SessionClose = "session/close",
-        /// Stops many. Later.
+        /// Stops many.
         SessionStopAll = "session/stop_all",
         /// Lists sessions. Later.
         SessionList = "session/list",
@@ -52,7 +56,7 @@ words! {
         ProcessSearch = "process/search",
         /// Writes to stdin.
         ProcessInput = "process/input",
-        /// Sends a named signal. Later.
+        /// Sends a named signal.
         ProcessSignal = "process/signal",
         /// Ends a tree.
         ProcessStop = "process/stop",
@@ -60,23 +64,23 @@ words! {
         ProcessInspect = "process/inspect",
         /// Lists records.
         ProcessList = "process/list",
-        /// Removes a record. Later.
+        /// Removes a record.
         ProcessRemove = "process/remove",
-        /// Keeps a record. Later.
+        /// Keeps a record.
         ProcessPin = "process/pin",
         /// Streams retained bytes.
         ProcessExport = "process/export",
-        /// Follows the journal. Later.
+        /// Follows the journal.
         EventsSubscribe = "events/subscribe",
-        /// Acknowledges events. Later.
+        /// Acknowledges events.
         EventsAck = "events/ack",
-        /// Ends a subscription. Later.
+        /// Ends a subscription.
         EventsUnsubscribe = "events/unsubscribe",
-        /// Acknowledges a notification. Later.
+        /// Acknowledges a notification.
         NotificationsAck = "notifications/ack",
-        /// Claims a workspace. Later.
+        /// Claims a workspace.
         LeaseAcquire = "lease/acquire",
-        /// Gives a claim back. Later.
+        /// Gives a claim back.
         LeaseRelease = "lease/release",
         /// Becomes the operator.
         OperatorAttach = "operator/attach",
@@ -163,14 +167,24 @@ calls! {
     SessionOpen(SessionOpenParams),
     SessionAttach(SessionAttachParams),
     SessionClose(SessionCloseParams),
+    SessionStopAll(StopAllParams),
     ProcessStart(StartParams),
     ProcessOutput(OutputParams),
     ProcessSearch(SearchParams),
     ProcessExport(ExportParams),
     ProcessInput(InputParams),
+    ProcessSignal(SignalParams),
     ProcessStop(StopParams),
     ProcessInspect(InspectParams),
     ProcessList(ListParams),
+    ProcessRemove(RemoveParams),
+    ProcessPin(PinParams),
+    EventsSubscribe(SubscribeParams),
+    EventsAck(EventsAckParams),
+    EventsUnsubscribe(UnsubscribeParams),
+    NotificationsAck(NotificationsAckParams),
+    LeaseAcquire(LeaseAcquireParams),
+    LeaseRelease(LeaseReleaseParams),
     OperatorAttach(OperatorAttachParams),
     DaemonStatus(StatusParams),
     DaemonShutdown(ShutdownParams),

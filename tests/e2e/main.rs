@@ -59,20 +59,28 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod containment;
 mod disk;
 mod documents;
+mod endurance;
 mod faults;
+mod field_cases;
 mod input;
+mod journal;
+mod kept;
 mod lifecycle;
 mod limits;
 mod operators;
 mod output;
 mod protocol;
+mod races;
 mod real_work;
 mod recovery;
+mod signals;
 mod slow;
 mod stop;
 mod stored;
+mod terminal;
 mod until;
 mod waits;
 

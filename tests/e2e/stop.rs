@@ -174,3 +174,26 @@ both_tiers_inside! {
         owner.stop(&other, "kill", 0);
     }
 }
+
+/// Symptom: a command that killed its shim and the guardian at once left its orphans to the daemon, which reaped them
+/// and killed none: they lived on beside a record that said `failed`, and after the daemon's end.
+#[test]
+fn orphans_of_a_guardian_and_a_shim_that_died_together_are_ended() {
+    if procd_tests::namespace::has_run_inside(
+        module_path!(),
+        "orphans_of_a_guardian_and_a_shim_that_died_together_are_ended",
+    ) {
+        return;
+    }
+    let daemon = Setup::new(Tier::Shim).start();
+    let mut owner = daemon.owner();
+    let idle = leaks::everybody().len();
+    let line = "read -r _ _ _ guardian _ </proc/$PPID/stat; kill -STOP $guardian; \
+                setsid sleep 600 & kill -9 $PPID; kill -9 $guardian; sleep 600";
+    let process = owner.background(&["sh", "-c", line]);
+    let page = owner.output(&process, json!({"wait": "exit"}));
+    assert_eq!(page["state"], "failed", "{page}");
+    wait::until_true("nothing is left", wait::STEP, || leaks::everybody().len() <= idle);
+    let entry = owner.start(&["true"], json!({}));
+    assert_eq!(entry["exit_code"], 0, "{entry}");
+}

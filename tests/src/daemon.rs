@@ -60,6 +60,7 @@ pub struct Setup {
     limits: String,
     environment: Vec<(String, String)>,
     binary: &'static str,
+    user: Option<u32>,
 }
 
 impl Setup {
@@ -72,6 +73,7 @@ impl Setup {
             limits: String::new(),
             environment: Vec::new(),
             binary: "procd",
+            user: None,
         }
     }
 
@@ -93,6 +95,14 @@ impl Setup {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs the daemon as an ordinary user whom nobody else is; in tier 1 it gets a delegated
+    /// control group. For tests that are root.
+    #[must_use]
+    pub fn as_user(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
         self
     }
 
@@ -134,15 +144,27 @@ impl Setup {
     #[expect(clippy::expect_used, reason = "this is how a test fails")]
     pub fn prepare(self) -> Daemon {
         let folder = Folder::new();
+        let group =
+            self.user.filter(|_| self.tier == Tier::Cgroup).map(|uid| delegate(uid, folder.path()));
+        let root = group
+            .as_ref()
+            .map(|group| format!("cgroup_root = {:?}\n", group.display().to_string()));
         let config = format!(
-            "containment = \"{}\"\n{}[limits]\n{}",
+            "containment = \"{}\"\n{}{}[limits]\n{}",
             self.tier.word(),
+            root.unwrap_or_default(),
             self.settings,
             self.limits
         );
         fs::write(folder.path().join("config.toml"), config).expect("write the configuration");
         fs::create_dir(folder.path().join("cwd")).expect("make the commands' folder");
-        Daemon { folder, setup: self, child: None }
+        if let Some(uid) = self.user {
+            for path in ["", "config.toml", "cwd"] {
+                std::os::unix::fs::chown(folder.path().join(path), Some(uid), Some(uid))
+                    .expect("give it away");
+            }
+        }
+        Daemon { folder, setup: self, child: None, group }
     }
 }
 
@@ -152,6 +174,8 @@ pub struct Daemon {
     folder: Folder,
     setup: Setup,
     child: Option<Child>,
+    /// The delegated control group of an ordinary user.
+    group: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -186,6 +210,12 @@ impl Daemon {
         })
     }
 
+    /// Whether the daemon has ended by itself.
+    #[must_use]
+    pub fn is_gone(&mut self) -> bool {
+        self.try_wait().is_some()
+    }
+
     /// Ends the daemon, which may have crashed already: how it went.
     pub fn end_however(&mut self) -> Option<ExitStatus> {
         let status = self.finish();
@@ -193,10 +223,28 @@ impl Daemon {
         status
     }
 
+    /// Goes on with the build that has named points, steered by `points`; the point passed last is in [`Daemon::trace`].
+    pub fn with_failpoints(&mut self, points: &str) {
+        self.without_failpoints();
+        self.setup.binary = "failpoints/procd";
+        let trace = self.path().join("trace").to_string_lossy().into_owned();
+        for (name, value) in
+            [("PROCD_FAILPOINTS", points.to_owned()), ("PROCD_FAILPOINT_TRACE", trace)]
+        {
+            self.setup.environment.push((name.to_owned(), value));
+        }
+    }
+
+    /// The point that the daemon passed last.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        fs::read_to_string(self.path().join("trace")).unwrap_or_default().trim().to_owned()
+    }
+
     /// Goes on with the plain build.
     pub fn without_failpoints(&mut self) {
         self.setup.binary = "procd";
-        self.setup.environment.retain(|(name, _)| name != "PROCD_FAILPOINTS");
+        self.setup.environment.retain(|(name, _)| !name.starts_with("PROCD_FAILPOINT"));
     }
 
     /// Starts the daemon and does not wait for it.
@@ -205,8 +253,22 @@ impl Daemon {
     #[expect(clippy::expect_used, reason = "this is how a test fails")]
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "there is one already");
-        let mut command = self.command(self.setup.binary);
+        let mut command = match self.setup.user {
+            Some(uid) => self.as_user(uid),
+            None => self.command(self.setup.binary),
+        };
         self.child = Some(command.spawn().expect("start the daemon"));
+    }
+
+    /// The daemon's own command as an ordinary user, in its control group.
+    fn as_user(&self, uid: u32) -> Command {
+        let mut command = self.command("sh");
+        let group = self.group.as_ref().map(|group| group.join("cgroup.procs"));
+        let join = group.map_or(String::new(), |file| format!("echo $$ >{}; ", file.display()));
+        let line =
+            format!("{join}exec setpriv --reuid={uid} --regid={uid} --clear-groups -- \"$0\"");
+        command.args(["-c", &line]).arg(binaries::path(self.setup.binary));
+        command
     }
 
     /// A command of this daemon's places, its stderr in the test's log.
@@ -217,7 +279,8 @@ impl Daemon {
     pub fn command(&self, binary: &str) -> Command {
         let log =
             File::options().create(true).append(true).open(self.log_path()).expect("open the log");
-        let mut command = binaries::command(binaries::path(binary));
+        let program = if binary == "sh" { "/bin/sh".into() } else { binaries::path(binary) };
+        let mut command = binaries::command(program);
         command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(log);
         for (name, value) in self.places().into_iter().chain(self.setup.environment.clone()) {
             command.env(name, value);
@@ -389,6 +452,20 @@ impl Daemon {
     }
 }
 
+/// A control group below the mount's root that belongs to the user, named after the test's folder.
+#[expect(clippy::expect_used, reason = "this is how a test fails")]
+fn delegate(uid: u32, folder: &Path) -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    let root = mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("cgroup v2");
+    let root = PathBuf::from(root.split(' ').nth(4).expect("its place"));
+    let group = root.join(folder.file_name().expect("a name"));
+    fs::create_dir(&group).expect("make a control group");
+    for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        std::os::unix::fs::chown(group.join(file), Some(uid), Some(uid)).expect("delegate it");
+    }
+    group
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
@@ -398,8 +475,10 @@ impl Drop for Daemon {
         let is_up = self.child.is_some();
         let status = self.finish();
         let groups = leaks::groups(&self.state());
+        let own = self.group.take();
         if failed {
             leaks::remove_groups(&groups);
+            drop(own.map(fs::remove_dir));
             return;
         }
         assert!(
@@ -419,5 +498,6 @@ impl Drop for Daemon {
         leaks::remove_groups(&groups);
         // A daemon that was killed leaves its group to the sweep of the next one.
         assert!(!is_up || groups.is_empty(), "control groups left: {groups:?}");
+        drop(own.map(fs::remove_dir));
     }
 }

@@ -7,11 +7,13 @@
 
 pub mod binaries;
 pub mod daemon;
+pub mod faults;
 pub mod folder;
 pub mod leaks;
 pub mod namespace;
 pub mod owner;
 pub mod pattern;
+pub mod rounds;
 pub mod run;
 #[cfg(test)]
 mod tidy;

@@ -1,7 +1,7 @@
 //! Tests that kill or starve things run alone in a PID namespace of their own: what they hit can only be theirs, and
 //! everything in it dies with them.
 
-use crate::{binaries, run};
+use crate::{binaries, rounds, run};
 
 const INSIDE_VARIABLE: &str = "PROCD_TEST_INSIDE";
 
@@ -27,8 +27,21 @@ pub fn has_run_inside(module: &str, name: &str) -> bool {
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
     command.arg(std::env::current_exe().expect("the test binary's own path"));
     command.args(["--exact", &test, "--nocapture"]).env(INSIDE_VARIABLE, "1");
-    let finished = run::finish(command, b"", run::LONG);
+    // What repeats itself may take as many times as long.
+    let limit = if rounds::or(0) > 0 { run::LONG * 10 } else { run::LONG };
+    let finished = run::finish(command, b"", limit);
     let said = format!("{}{}", finished.text(), String::from_utf8_lossy(&finished.stderr));
     assert!(finished.code == Some(0) && said.contains("1 passed"), "inside the namespace:\n{said}");
+    show(&finished.text());
     true
+}
+
+/// What the run inside has measured.
+#[expect(clippy::print_stdout, reason = "shown with --nocapture only")]
+fn show(text: &str) {
+    let is_frame =
+        |line: &str| line.is_empty() || line.starts_with("running ") || line.starts_with("test ");
+    for line in text.lines().filter(|line| !is_frame(line)) {
+        println!("{line}");
+    }
 }

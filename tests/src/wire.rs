@@ -43,7 +43,10 @@ impl Wire {
     /// The error of the reply, or `Value::Null` when the connection was closed instead.
     pub fn hello(&mut self) -> Result<Value, Value> {
         let client = json!({"name": "procd-tests", "version": "1"});
-        self.call("hello", json!({"client": client, "versions": [1], "features": []}))
+        self.call(
+            "hello",
+            json!({"client": client, "versions": [1], "features": ["notifications"]}),
+        )
     }
 
     /// Sends a request; its id.

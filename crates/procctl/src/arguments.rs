@@ -146,12 +146,7 @@ pub(crate) struct Launch {
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "argv")]
     pub(crate) line: Option<String>,
     /// Program and arguments
-    #[arg(
-        value_name = "CMD",
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required_unless_present = "line"
-    )]
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "line")]
     pub(crate) argv: Vec<OsString>,
 }
 
@@ -386,6 +381,21 @@ mod tests {
             assert_eq!(run.launch.label.as_deref(), Some("x"));
             assert_eq!(run.launch.argv, ["ls", "-l", "--", "a"], "{line:?}");
         }
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_and_not_run_as_a_program() {
+        for line in [
+            &["procctl", "start", "--labl", "x", "--", "ls"][..],
+            &["procctl", "run", "--nope", "ls"],
+            &["procctl", "start", "-i", "--", "cat"],
+        ] {
+            assert!(parse(line).is_err(), "{line:?}");
+        }
+        let Command::Run(run) = parse(&["procctl", "run", "--", "-x"]).unwrap().command else {
+            panic!("not a run")
+        };
+        assert_eq!(run.launch.argv, ["-x"]);
     }
 
     #[test]

@@ -12,37 +12,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use procd_protocol::hijack;
+
 use crate::exit::CtlError;
-
-/// Name prefixes that are refused.
-const REFUSED_PREFIXES: [&str; 4] = ["LD_", "DYLD_", "GIT_CONFIG", "GIT_SSH"];
-
-/// Names that are refused.
-const REFUSED: [&str; 23] = [
-    "GCONV_PATH",
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "PS4",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "NODE_OPTIONS",
-    "RUBYOPT",
-    "RUBYLIB",
-    "PERL5OPT",
-    "PERL5LIB",
-    "JAVA_TOOL_OPTIONS",
-    "RUSTC_WRAPPER",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_EXEC_PATH",
-    "GIT_CEILING_DIRECTORIES",
-];
 
 /// What a service manager gave to this program alone.
 const OWN: [&str; 6] = [
@@ -107,9 +79,7 @@ pub(crate) fn inherited(variables: impl IntoIterator<Item = (OsString, OsString)
 }
 
 fn is_passed(name: &str) -> bool {
-    let refused = REFUSED.contains(&name)
-        || OWN.contains(&name)
-        || REFUSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let refused = hijack::is_hijacking(name.as_bytes()) || OWN.contains(&name);
     // The shell's exported functions (`BASH_FUNC_name%%`) are names like any other.
     !refused && !name.is_empty() && !name.contains('=')
 }

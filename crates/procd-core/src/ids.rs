@@ -132,7 +132,7 @@ uuid_id! {
 }
 
 /// The only authority over a process: exactly a session and a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// The session.
     pub session: SessionId,

@@ -7,7 +7,9 @@
 
 pub mod end;
 pub mod ids;
+pub mod lease;
 pub mod life;
+pub mod queue;
 pub mod quota;
 pub mod settings;
 pub mod signal;

@@ -69,6 +69,19 @@ pub enum QuotaError {
     NoSession,
 }
 
+impl QuotaError {
+    /// The level at which there was no room.
+    #[must_use]
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::Slots { scope, .. } | Self::Memory { scope, .. } | Self::Spool { scope, .. } => {
+                scope
+            }
+            Self::NoSession => Scope::Session,
+        }
+    }
+}
+
 /// The limits of one session, after its own rules lowered the configured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {

@@ -24,7 +24,7 @@ use crate::folder::StateFolder;
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
 
-pub use record::{Acknowledgement, Disposition, Kind, LogRecord, Payload, Removal};
+pub use record::{Acknowledgement, Disposition, KeptKey, Kind, LogRecord, Payload, Removal};
 pub use replay::{Numbered, Replay};
 
 use committer::{Batch, Committer, Job, NewPart};
@@ -146,13 +146,14 @@ impl CommitLog {
     /// [`StoreError::Io`] when the folder of the log cannot be listed or the thread not started;
     /// damage and trouble of single parts are in the replay.
     pub fn open(folder: &StateFolder) -> Result<(Self, Replay), StoreError> {
-        let replay = replay::read(folder)?;
+        let mut replay = replay::read(folder)?;
         let mut index = Index::default();
         for numbered in &replay.records {
             index.replayed(numbered);
         }
         index.skip_numbers_after_damage(!replay.damage.is_empty());
         let disk = FolderDisk::new(folder);
+        replay.damage.extend(disk.check_ballast(folder));
         let log = Self::start(Box::new(disk), index, &replay)?;
         Ok((log, replay))
     }

@@ -56,6 +56,8 @@ pub struct Restored {
     pub collisions: Vec<Acknowledgement>,
     /// Removals whose files could not be removed yet: they belong in the next snapshot.
     pub standing_removals: Vec<(u64, Removal)>,
+    /// Removals whose process had a request key: the key may have to be known for longer.
+    pub kept_keys: Vec<(u64, Removal)>,
     /// Everything damaged, with what was done about it.
     pub damage: Vec<Damage>,
     /// Handles whose record is damaged and gone: an operator gets `manifest_corrupt` for them.

@@ -97,6 +97,14 @@ pub struct SessionRecord {
     /// the records they speak of.
     #[serde(default)]
     pub had_subscriber: bool,
+    /// The highest number among events that were dropped with their records.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub events_dropped_through: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// The file: `{"session":{...},"crc":"xxxxxxxx"}`.

@@ -72,7 +72,7 @@ use uuid::Uuid;
 
 use crate::budget::Budget;
 pub use reader::SpoolReader;
-pub use writer::{SpoolWriter, SyncBatch, SyncMark};
+pub use writer::{SpoolWriter, SyncBatch, SyncMark, segment_bytes};
 
 /// Where a chunk came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -85,6 +85,7 @@ pub(crate) fn session(number: u8) -> SessionRecord {
         state: SessionState::Open,
         closed_at: None,
         had_subscriber: false,
+        events_dropped_through: 0,
     }
 }
 

@@ -93,6 +93,11 @@ impl<'a> Prepared<'a> {
         self.place_descriptors(report).map_err(setup)?;
         raw::reset_signals().map_err(setup)?;
         rustix::process::setsid().map_err(io::Error::from).map_err(setup)?;
+        if self.image.options.terminal {
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdout())
+                .map_err(io::Error::from)
+                .map_err(setup)?;
+        }
         self.set_limits().map_err(setup)?;
         if let Some(parent) = self.bound_to {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))

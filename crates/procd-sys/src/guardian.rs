@@ -15,7 +15,7 @@ use crate::message::{Report, Request, Stage};
 use crate::{raw, wait};
 pub use commands::Refused;
 use commands::{Commands, Reports};
-pub use launch::{Launched, launch, reap_adopted};
+pub use launch::{Launched, kill_adopted, launch, reap_adopted};
 use orphans::Orphans;
 
 /// The argument that asks for this mode.
@@ -169,7 +169,7 @@ impl Guardian {
                     self.reports.add(Report::Failed { key, stage, errno }, None);
                 }
             }
-            Request::Signal { key, signal, tag } => {
+            Request::Signal { key, signal, tag, target: _ } => {
                 self.commands.signal(key, signal, tag, &mut self.reports);
             }
             Request::Reap { key } => self.commands.reap(key, &mut self.reports),

@@ -31,6 +31,8 @@ pub struct ChildOptions {
     pub nice: Option<i32>,
     /// OOM score adjustment; absent = as the daemon's.
     pub oom_score_adj: Option<i32>,
+    /// Whether stdout is a terminal that becomes the controlling one.
+    pub terminal: bool,
 }
 
 impl Default for ChildOptions {
@@ -41,6 +43,7 @@ impl Default for ChildOptions {
             no_new_privileges: true,
             nice: None,
             oom_score_adj: None,
+            terminal: false,
         }
     }
 }
@@ -93,6 +96,7 @@ impl Image {
         }
         let options = &self.options;
         writer = writer.u32(options.umask).u8(options.no_new_privileges.into());
+        writer = writer.u8(options.terminal.into());
         writer = match options.open_files_soft {
             Some(soft) => writer.u8(1).u64(soft),
             None => writer.u8(0),
@@ -119,12 +123,19 @@ impl Image {
         let envp = strings(&mut from)?;
         let umask = from.u32()?;
         let no_new_privileges = from.bool()?;
+        let terminal = from.bool()?;
         let open_files_soft = if from.bool()? { Some(from.u64()?) } else { None };
         let nice = if from.bool()? { Some(from.i32()?) } else { None };
         let oom_score_adj = if from.bool()? { Some(from.i32()?) } else { None };
         from.end(())?;
-        let options =
-            ChildOptions { umask, open_files_soft, no_new_privileges, nice, oom_score_adj };
+        let options = ChildOptions {
+            umask,
+            open_files_soft,
+            no_new_privileges,
+            nice,
+            oom_score_adj,
+            terminal,
+        };
         Ok(Self { candidates, argv, envp, options })
     }
 }
@@ -151,6 +162,7 @@ mod tests {
             options: ChildOptions {
                 open_files_soft: Some(1024),
                 nice: Some(-5),
+                terminal: true,
                 ..ChildOptions::default()
             },
         };

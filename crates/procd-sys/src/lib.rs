@@ -23,6 +23,7 @@ mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;
 mod shim;
+pub mod terminal;
 mod wait;
 
-pub use members::{SignalRefusals, is_alive, live_tree};
+pub use members::{Sent, Signalled, is_alive, live_tree};

@@ -17,25 +17,52 @@ const ROUNDS_MAX: usize = 8;
 /// the subreaper's children, when a dying parent hands it one more, sees that child nowhere.
 const QUIET_ROUNDS: usize = 2;
 
-/// Processes that the kernel did not let us signal.
+/// What became of a signal to several processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SignalRefusals {
-    /// The last errno, 0 if there was none.
+pub struct Signalled {
+    /// How many got it.
+    pub delivered: u32,
+    /// How many the kernel did not let us signal.
+    pub refused: u32,
+    /// The last errno of those, 0 if there was none.
     pub errno: i32,
-    /// How many refused.
-    pub count: u32,
 }
 
-impl SignalRefusals {
-    fn note(&mut self, result: std::io::Result<()>) {
+impl Signalled {
+    fn note(&mut self, result: std::io::Result<()>) -> bool {
         match result.map_err(|error| error.raw_os_error()) {
+            Ok(()) => return true,
             // Gone already is an answer, not a failure.
-            Ok(()) | Err(Some(libc::ESRCH)) => {}
+            Err(Some(libc::ESRCH)) => {}
             Err(errno) => {
                 self.errno = errno.unwrap_or(libc::EIO);
-                self.count += 1;
+                self.refused += 1;
             }
         }
+        false
+    }
+}
+
+/// A signal for several processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Its number.
+    pub signal: i32,
+    /// Whether SIGCONT follows, so that a stopped process can obey.
+    pub continued: bool,
+}
+
+impl Sent {
+    /// A polite request: SIGTERM is followed by SIGCONT.
+    #[must_use]
+    pub const fn polite(signal: i32) -> Self {
+        Self { signal, continued: signal == libc::SIGTERM }
+    }
+
+    /// This signal and nothing beside.
+    #[must_use]
+    pub const fn exactly(signal: i32) -> Self {
+        Self { signal, continued: false }
     }
 }
 
@@ -51,37 +78,54 @@ pub struct LiveTree {
 }
 
 /// Signals the descendants of `root` and the process group of its unreaped child `leader`, each
-/// process once; SIGTERM is followed by SIGCONT, so that a stopped one can obey.
-pub(crate) fn signal_descendants(root: Pid, leader: Option<Pid>, signal: i32) -> SignalRefusals {
-    let mut refusals = SignalRefusals::default();
-    if let Some(group) = leader {
+/// process once.
+pub(crate) fn signal_descendants(root: Pid, leader: Option<Pid>, sent: Sent) -> Signalled {
+    let mut result = Signalled::default();
+    let group = leader.map_or(0, |pid| pid.as_raw_nonzero().get());
+    if let Some(leader) = leader {
+        let members = || procfs::descendants(root).into_iter().filter(|&pid| is_in(pid, group));
+        let count = u32::try_from(members().count()).unwrap_or(u32::MAX);
         // The leader is not reaped, so the group's number is its own.
-        refusals.note(raw::kill(group, true, signal));
-        if signal == libc::SIGTERM {
-            refusals.note(raw::kill(group, true, libc::SIGCONT));
+        if result.note(raw::kill(leader, true, sent.signal)) {
+            result.delivered = count;
+        }
+        if sent.continued {
+            result.note(raw::kill(leader, true, libc::SIGCONT));
         }
     }
-    let group = leader.map_or(0, |pid| pid.as_raw_nonzero().get());
-    signal_each(
-        signal,
-        &mut refusals,
-        |pid| procfs::descends_from(pid, root),
-        || {
-            let mut pids = procfs::descendants(root);
-            pids.retain(|&pid| {
-                procfs::stat(pid).is_some_and(|stat| !stat.zombie && stat.group != group)
-            });
-            pids
-        },
-    );
-    refusals
+    let others = || {
+        let mut pids = procfs::descendants(root);
+        pids.retain(|&pid| {
+            procfs::stat(pid).is_some_and(|stat| !stat.zombie && stat.group != group)
+        });
+        pids
+    };
+    signal_each(sent, &mut result, |pid| procfs::descends_from(pid, root), others);
+    result
+}
+
+/// Signals the descendants of `root` that are in the process group `group`, each once.
+pub(crate) fn signal_group(root: Pid, group: i32, sent: Sent) -> Signalled {
+    let mut result = Signalled::default();
+    let members = || {
+        let mut pids = procfs::descendants(root);
+        pids.retain(|&pid| is_in(pid, group));
+        pids
+    };
+    signal_each(sent, &mut result, |pid| procfs::descends_from(pid, root), members);
+    result
+}
+
+/// Whether a process lives and is in the process group.
+pub(crate) fn is_in(pid: Pid, group: i32) -> bool {
+    procfs::stat(pid).is_some_and(|stat| !stat.zombie && stat.group == group)
 }
 
 /// Signals each of the members that `list` names and `belongs` confirms, once each, until no new
 /// one is found.
 pub(crate) fn signal_each(
-    signal: i32,
-    refusals: &mut SignalRefusals,
+    sent: Sent,
+    result: &mut Signalled,
     belongs: impl Fn(Pid) -> bool,
     list: impl Fn() -> Vec<Pid>,
 ) {
@@ -98,9 +142,11 @@ pub(crate) fn signal_each(
             if !belongs(pid) {
                 continue;
             }
-            refusals.note(raw::pidfd_signal(pidfd.as_fd(), signal));
-            if signal == libc::SIGTERM {
-                refusals.note(raw::pidfd_signal(pidfd.as_fd(), libc::SIGCONT));
+            if result.note(raw::pidfd_signal(pidfd.as_fd(), sent.signal)) {
+                result.delivered += 1;
+            }
+            if sent.continued {
+                result.note(raw::pidfd_signal(pidfd.as_fd(), libc::SIGCONT));
             }
         }
     }

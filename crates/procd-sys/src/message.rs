@@ -26,14 +26,16 @@ pub enum Request {
         /// Whether a shim holds it.
         shim: bool,
     },
-    /// Look whether the leader lives, then signal it (shim: its tree).
+    /// Look whether the leader lives, then signal the target.
     Signal {
         /// The command.
         key: u64,
-        /// The number of the signal.
+        /// The number of the signal; 0 = look only.
         signal: i32,
         /// Comes back in [`Report::Reached`].
         tag: Tag,
+        /// For whom. A guardian knows leaders only.
+        target: Target,
     },
     /// Shim only: look whether the leader lives, then kill the tree until it is empty.
     Kill {
@@ -45,6 +47,19 @@ pub enum Request {
         /// The command.
         key: u64,
     },
+}
+
+/// Whom a signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The leader alone.
+    Leader,
+    /// Every process of the tree; SIGTERM is followed by SIGCONT.
+    Tree,
+    /// Every process of the tree, with this signal alone.
+    TreeExactly,
+    /// Those of the tree in this process group.
+    Group(i32),
 }
 
 /// Where a start failed.
@@ -131,6 +146,8 @@ pub enum Report {
         errno: i32,
         /// How many processes refused.
         refused: u32,
+        /// How many it was delivered to.
+        delivered: u32,
     },
     /// The leader was reaped; its numbers are free.
     Reaped {
@@ -165,7 +182,15 @@ impl Request {
         match self {
             Self::Setup { payload } => Writer::new(1).u8(payload.into()),
             Self::Start { key, shim } => Writer::new(2).u64(key).u8(shim.into()),
-            Self::Signal { key, signal, tag } => Writer::new(3).u64(key).i32(signal).u8(tag),
+            Self::Signal { key, signal, tag, target } => {
+                let (kind, group) = match target {
+                    Target::Leader => (0, 0),
+                    Target::Tree => (1, 0),
+                    Target::TreeExactly => (2, 0),
+                    Target::Group(group) => (3, group),
+                };
+                Writer::new(3).u64(key).i32(signal).u8(tag).u8(kind).i32(group)
+            }
             Self::Kill { tag } => Writer::new(4).u8(tag),
             Self::Reap { key } => Writer::new(5).u64(key),
         }
@@ -180,7 +205,12 @@ impl Request {
         let request = match from.u8()? {
             1 => Self::Setup { payload: from.bool()? },
             2 => Self::Start { key: from.u64()?, shim: from.bool()? },
-            3 => Self::Signal { key: from.u64()?, signal: from.i32()?, tag: from.u8()? },
+            3 => Self::Signal {
+                key: from.u64()?,
+                signal: from.i32()?,
+                tag: from.u8()?,
+                target: from.target()?,
+            },
             4 => Self::Kill { tag: from.u8()? },
             5 => Self::Reap { key: from.u64()? },
             _ => return Err(Malformed),
@@ -227,9 +257,13 @@ impl Report {
                 }
                 .u32(leftovers)
             }
-            Self::Reached { key, tag, alive, errno, refused } => {
-                Writer::new(7).u64(key).u8(tag).u8(alive.into()).i32(errno).u32(refused)
-            }
+            Self::Reached { key, tag, alive, errno, refused, delivered } => Writer::new(7)
+                .u64(key)
+                .u8(tag)
+                .u8(alive.into())
+                .i32(errno)
+                .u32(refused)
+                .u32(delivered),
             Self::Reaped { key } => Writer::new(8).u64(key),
             Self::Empty => Writer::new(9),
             Self::ShimEnded { key, clean } => Writer::new(10).u64(key).u8(clean.into()),
@@ -264,6 +298,7 @@ impl Report {
                 alive: from.bool()?,
                 errno: from.i32()?,
                 refused: from.u32()?,
+                delivered: from.u32()?,
             },
             8 => Self::Reaped { key: from.u64()? },
             9 => Self::Empty,
@@ -339,6 +374,17 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Ok(head)
     }
+    fn target(&mut self) -> Result<Target, Malformed> {
+        let kind = self.u8()?;
+        let group = self.i32()?;
+        match kind {
+            0 => Ok(Target::Leader),
+            1 => Ok(Target::Tree),
+            2 => Ok(Target::TreeExactly),
+            3 => Ok(Target::Group(group)),
+            _ => Err(Malformed),
+        }
+    }
     fn end_of_leader(&mut self) -> Result<LeaderEnd, Malformed> {
         let kind = self.u8()?;
         let number = self.i32()?;
@@ -371,7 +417,7 @@ mod tests {
                 end: LeaderEnd::Signal { signal: 11, core_dumped: true },
                 leftovers: 0,
             },
-            Report::Reached { key: 4, tag: 5, alive: true, errno: 1, refused: 2 },
+            Report::Reached { key: 4, tag: 5, alive: true, errno: 1, refused: 2, delivered: 3 },
             Report::Reaped { key: 5 },
             Report::Empty,
             Report::ShimEnded { key: 6, clean: false },
@@ -386,7 +432,8 @@ mod tests {
         let requests = [
             Request::Setup { payload: true },
             Request::Start { key: 9, shim: false },
-            Request::Signal { key: 9, signal: 15, tag: 2 },
+            Request::Signal { key: 9, signal: 15, tag: 2, target: Target::Tree },
+            Request::Signal { key: 9, signal: 0, tag: 2, target: Target::Group(77) },
             Request::Kill { tag: 3 },
             Request::Reap { key: 9 },
         ];

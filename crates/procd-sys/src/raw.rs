@@ -270,6 +270,12 @@ pub(crate) fn kill(pid: Pid, group: bool, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(target, signal) }).map(drop)
 }
 
+/// Has the master of a terminal signal the foreground process group.
+pub(crate) fn signal_terminal(master: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
+    // SAFETY: this request takes a number in place of a pointer.
+    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSIG, signal) }).map(drop)
+}
+
 /// Signals through a pidfd.
 pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
     let info: *const libc::siginfo_t = ptr::null();

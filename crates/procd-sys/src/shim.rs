@@ -13,7 +13,8 @@ use rustix::process::Pid;
 
 use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
 use crate::image::Image;
-use crate::message::{Report, Request, Stage, Tag};
+use crate::members::{Sent, Signalled};
+use crate::message::{Report, Request, Stage, Tag, Target};
 use crate::raw::{self, Forked};
 use crate::wait::{self, Look};
 use crate::{channel, members, procfs};
@@ -235,7 +236,9 @@ impl Shim {
         loop {
             match channel::receive(&self.socket) {
                 Ok(Some(received)) => match Request::decode(&received.bytes) {
-                    Ok(Request::Signal { signal, tag, .. }) => self.signal(signal, tag),
+                    Ok(Request::Signal { signal, tag, target, .. }) => {
+                        self.signal(signal, tag, target);
+                    }
                     Ok(Request::Kill { tag }) => self.kill(tag),
                     Ok(Request::Setup { .. } | Request::Start { .. } | Request::Reap { .. })
                     | Err(_) => {}
@@ -263,22 +266,35 @@ impl Shim {
     }
 
     fn round_after_request(&mut self, tag: Tag, alive: bool) {
-        self.tell(Report::Reached { key: 0, tag, alive, errno: 0, refused: 0 });
+        self.tell_reached(tag, alive, Signalled::default());
         self.round();
     }
 
-    /// A polite signal to the whole tree, each process once.
-    fn signal(&self, signal: i32, tag: Tag) {
+    /// Looks, then signals each process of the target once.
+    fn signal(&self, signal: i32, tag: Tag, target: Target) {
         let alive = self.leader_is_alive();
-        let group = self.leader.unreaped();
-        let refusals = members::signal_descendants(rustix::process::getpid(), group, signal);
-        self.tell(Report::Reached {
-            key: 0,
-            tag,
-            alive,
-            errno: refusals.errno,
-            refused: refusals.count,
-        });
+        let own = rustix::process::getpid();
+        let leader = self.leader.unreaped();
+        let signalled = match (target, leader) {
+            (Target::Leader, Some(leader)) if alive => {
+                let sent = raw::kill(leader, false, signal);
+                let errno = sent.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+                let is_sent = errno == 0;
+                Signalled { delivered: is_sent.into(), refused: (!is_sent).into(), errno }
+            }
+            (Target::Leader, _) => Signalled::default(),
+            (Target::Tree, _) => members::signal_descendants(own, leader, Sent::polite(signal)),
+            (Target::TreeExactly, _) => {
+                members::signal_descendants(own, leader, Sent::exactly(signal))
+            }
+            (Target::Group(group), _) => members::signal_group(own, group, Sent::exactly(signal)),
+        };
+        self.tell_reached(tag, alive, signalled);
+    }
+
+    fn tell_reached(&self, tag: Tag, alive: bool, signalled: Signalled) {
+        let Signalled { delivered, refused, errno } = signalled;
+        self.tell(Report::Reached { key: 0, tag, alive, errno, refused, delivered });
     }
 
     /// A full or closed socket loses the report: the daemon's own reading keeps it from being

@@ -24,7 +24,7 @@ use procd_sys::channel;
 use procd_sys::containment::{Containment, ContainmentOptions, Mode, establish};
 use procd_sys::guardian::{self, Launched};
 use procd_sys::image::{ChildOptions, Image};
-use procd_sys::message::{Report, Request, Stage};
+use procd_sys::message::{Report, Request, Stage, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const INSIDE: &str = "--inside";
@@ -409,7 +409,8 @@ fn reached(daemon: &mut Daemon) {
     let mut byte = [0];
     rustix::io::read(&running.stdout, &mut byte).unwrap();
     let signal = |daemon: &Daemon, running: &Running, tag: u8| {
-        let request = Request::Signal { key: running.key, signal: libc::SIGTERM, tag };
+        let request =
+            Request::Signal { key: running.key, signal: libc::SIGTERM, tag, target: Target::Tree };
         match &running.shim {
             Some(shim) => channel::send(shim, &request.encode(), &[]).unwrap(),
             None => daemon.send(request),

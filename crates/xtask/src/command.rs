@@ -22,6 +22,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// A command of a program that was built.
+#[expect(clippy::disallowed_methods, reason = "a development command that runs what it has built")]
+pub(crate) fn program(path: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(path);
+    command.args(arguments).current_dir(root());
+    command
+}
+
 /// Runs to the end.
 /// # Errors
 /// A sentence when it could not be started or failed.
@@ -57,7 +65,9 @@ fn lines(child: &mut Child) -> impl Iterator<Item = String> {
 
 fn announce(command: &Command) -> String {
     let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-    let shown = format!("cargo {}", arguments.join(" "));
+    let program = Path::new(command.get_program());
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    let shown = format!("{program} {}", arguments.join(" "));
     say(&format!("==> {shown}"));
     shown
 }

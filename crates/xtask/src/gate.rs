@@ -13,6 +13,8 @@ use crate::{
 
 /// Where the tests find the binaries.
 const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
+/// How often the tests repeat what they repeat.
+const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
 const FAILPOINTS_FOLDER: &str = "failpoints";
 
@@ -50,6 +52,30 @@ pub(crate) fn output(times: u32) -> Result<(), String> {
     tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
     let mut summary = Summary::default();
     command::run_watched(tests, |line| summary.take(line))
+}
+
+/// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
+/// so often, and showing what they print.
+pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", filter]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(ROUNDS_VARIABLE, rounds.to_string());
+    command::run(tests)
+}
+
+/// The long forms of the fault tests, which are too long for the gate.
+pub(crate) fn faults(words: &[String]) -> Result<(), String> {
+    let binaries = build()?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let forms: &[&[&str]] =
+        if words.is_empty() { &[&["matrix"], &["random", "500", "1"]] } else { &[&words] };
+    for form in forms {
+        let mut run = command::program(&binaries.join("faults"), form);
+        run.env(BINARIES_VARIABLE, &binaries);
+        command::run(run)?;
+    }
+    Ok(())
 }
 
 /// The tests of the workspace. Those of clients in other languages follow here as suites of their own.

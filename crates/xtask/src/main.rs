@@ -30,6 +30,17 @@ enum Task {
         #[arg(default_value_t = 20)]
         times: u32,
     },
+    /// Every kind of escape against everything that ends a tree, each cell of the table three times.
+    Containment,
+    /// The races, a thousand times each, with the count of every outcome.
+    Races,
+    /// Cycles, failures and a large shutdown, at full length, and what they leave.
+    Cycles,
+    /// The long form of the fault tests: a crash at each named point, then kills at random moments.
+    Faults {
+        /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
+        words: Vec<String>,
+    },
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -38,6 +49,10 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test { filter } => gate::test(&filter),
         Task::Output { times } => gate::output(times),
+        Task::Containment => gate::repeat("containment::", 3),
+        Task::Races => gate::repeat("races::", 1000),
+        Task::Cycles => gate::repeat("endurance::", 5000),
+        Task::Faults { words } => gate::faults(&words),
         Task::Ci => gate::ci(),
     };
     match outcome {

@@ -1,13 +1,11 @@
-//! Where the daemon's files are: computed alike by daemon, clients and procctl.
-//! Source: spec, operators, *Places*.
+//! Where the daemon's files are, checked on this machine. The rules themselves are
+//! [`procd_protocol::places`], which the clients share.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a socket's path: what the kernel's address holds, without the final NUL.
-pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+use procd_protocol::places::{self, Holds, SocketCandidate, SocketPathTooLong};
 
 /// The environment as it was at the start, read once.
 #[derive(Debug, Clone, Default)]
@@ -33,15 +31,8 @@ impl Environment {
         (!value.is_empty()).then_some(value.as_os_str())
     }
 
-    /// The value of a variable as a path.
-    #[must_use]
-    pub fn path(&self, name: &str) -> Option<PathBuf> {
-        self.get(name).map(PathBuf::from)
-    }
-
-    /// The same, but only if it is absolute: relative XDG values are ignored.
-    fn absolute(&self, name: &str) -> Option<PathBuf> {
-        self.path(name).filter(|path| path.is_absolute())
+    fn value(&self, name: &str) -> Option<OsString> {
+        self.get(name).map(ToOwned::to_owned)
     }
 }
 
@@ -49,16 +40,8 @@ impl Environment {
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// Longer than the kernel's address of a socket.
-    #[error(
-        "the socket path `{}` has {length} bytes, a socket path has at most {SOCKET_PATH_BYTES_MAX}",
-        path.display()
-    )]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-        /// Its bytes.
-        length: usize,
-    },
+    #[error(transparent)]
+    TooLong(#[from] SocketPathTooLong),
     /// Nothing says where.
     #[error("there is no place for the {what}: set {variable} or HOME")]
     Nowhere {
@@ -77,35 +60,27 @@ pub enum PlaceError {
     },
 }
 
-/// The path of the socket for `uid`.
+/// The path of the socket for `uid`. Its folder is judged when it is opened.
 /// # Errors
 /// [`PlaceError`].
 pub fn socket_path(environment: &Environment, uid: u32) -> Result<PathBuf, PlaceError> {
-    let path = if let Some(path) = environment.path("PROCD_SOCKET") {
-        path
-    } else {
-        let run = PathBuf::from(format!("/run/user/{uid}"));
-        let folder = [environment.absolute("XDG_RUNTIME_DIR"), Some(run)]
-            .into_iter()
-            .flatten()
-            .find(|folder| is_private(folder, uid))
-            .map_or_else(|| PathBuf::from(format!("/tmp/procd-{uid}")), |run| run.join("procd"));
-        folder.join("procd.sock")
+    let holds = |candidate: &SocketCandidate| match &candidate.holds {
+        Holds::Always | Holds::MustBePrivate => true,
+        Holds::WhenPrivate(folder) => is_private(folder, uid),
     };
-    checked_socket_path(path)
+    let mut candidates = places::socket_candidates(|name| environment.value(name), uid).into_iter();
+    let found = candidates.find(holds);
+    let found =
+        found.ok_or(PlaceError::Nowhere { what: "socket", variable: places::SOCKET_VARIABLE })?;
+    checked_socket_path(found.path)
 }
 
 /// Checks a path that was given for the socket.
 /// # Errors
 /// [`PlaceError::TooLong`], [`PlaceError::Relative`].
 pub fn checked_socket_path(path: PathBuf) -> Result<PathBuf, PlaceError> {
-    let length = path.as_os_str().as_bytes().len();
-    if !path.is_absolute() {
-        return Err(PlaceError::Relative { what: "socket path", path });
-    }
-    if length > SOCKET_PATH_BYTES_MAX {
-        return Err(PlaceError::TooLong { path, length });
-    }
+    let path = absolute("socket path", path)?;
+    places::check_socket_path(&path)?;
     Ok(path)
 }
 
@@ -114,37 +89,21 @@ pub fn checked_socket_path(path: PathBuf) -> Result<PathBuf, PlaceError> {
 /// [`PlaceError::Nowhere`] without PROCD_STATE_DIR, XDG_STATE_HOME and HOME;
 /// [`PlaceError::Relative`].
 pub fn state_folder(environment: &Environment) -> Result<PathBuf, PlaceError> {
-    if let Some(path) = environment.path("PROCD_STATE_DIR") {
-        return checked_state_folder(path);
-    }
-    let base = environment
-        .absolute("XDG_STATE_HOME")
-        .or_else(|| environment.absolute("HOME").map(|home| home.join(".local/state")))
-        .ok_or(PlaceError::Nowhere { what: "state folder", variable: "PROCD_STATE_DIR" })?;
-    Ok(base.join("procd"))
+    let found = places::state_folder(|name| environment.value(name));
+    let found = found
+        .ok_or(PlaceError::Nowhere { what: "state folder", variable: places::STATE_VARIABLE })?;
+    absolute("state folder", found)
 }
 
-/// Checks a path that was given for the state folder.
-/// # Errors
-/// [`PlaceError::Relative`].
-pub fn checked_state_folder(path: PathBuf) -> Result<PathBuf, PlaceError> {
-    if path.is_absolute() {
-        Ok(path)
-    } else {
-        Err(PlaceError::Relative { what: "state folder", path })
-    }
+fn absolute(what: &'static str, path: PathBuf) -> Result<PathBuf, PlaceError> {
+    if path.is_absolute() { Ok(path) } else { Err(PlaceError::Relative { what, path }) }
 }
 
 /// The configuration file, and whether it was named (then it must exist).
 #[must_use]
 pub fn config_file(environment: &Environment) -> Option<(PathBuf, bool)> {
-    if let Some(path) = environment.path("PROCD_CONFIG") {
-        return Some((path, true));
-    }
-    let base = environment
-        .absolute("XDG_CONFIG_HOME")
-        .or_else(|| environment.absolute("HOME").map(|home| home.join(".config")))?;
-    Some((base.join("procd/config.toml"), false))
+    let found = places::config_file(|name| environment.value(name))?;
+    Some((found, environment.get(places::CONFIG_VARIABLE).is_some()))
 }
 
 /// Whether `folder` is a folder, no symlink, of `uid`, and closed to all others.
@@ -191,7 +150,7 @@ mod tests {
         let long = format!("/{}", "x".repeat(107));
         let error = socket_path(&environment(&[("PROCD_SOCKET", &long)]), 0).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("108 bytes") && text.contains("at most 107"), "{text}");
+        assert!(text.contains("108 bytes") && text.contains("107"), "{text}");
         assert!(!text.contains('\n'));
         let fits = format!("/{}", "x".repeat(106));
         assert!(socket_path(&environment(&[("PROCD_SOCKET", &fits)]), 0).is_ok());

@@ -4,24 +4,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use procd_protocol::limits::{REPLY_BYTES_DAEMON_MAX, REQUEST_BYTES_DAEMON_MAX};
+use procd_protocol::limits::{FRAME_BYTES_MAX, REPLY_BYTES_DAEMON_MAX, REQUEST_BYTES_DAEMON_MAX};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::as_count;
+use super::{as_count, frames};
 
 /// The daemon's budgets for its connections.
 #[derive(Debug)]
 pub struct Budgets {
     pub(super) requests: Arc<Semaphore>,
     pub(super) replies: Arc<ReplyBudget>,
+    /// The right to read a long frame: of one at a time.
+    pub(super) long_frames: Semaphore,
 }
 
-impl Default for Budgets {
-    fn default() -> Self {
+impl Budgets {
+    /// - `connections_max`: each of so many has a small part of the room for requests for itself.
+    #[must_use]
+    pub fn new(connections_max: u64) -> Self {
+        let own = as_count(connections_max).saturating_mul(frames::OWN_BYTES);
+        let shared = as_count(REQUEST_BYTES_DAEMON_MAX).saturating_sub(own);
         Self {
-            requests: Arc::new(Semaphore::new(as_count(REQUEST_BYTES_DAEMON_MAX))),
+            // The longest frame must fit, however many connections there may be.
+            requests: Arc::new(Semaphore::new(shared.max(as_count(FRAME_BYTES_MAX)))),
             replies: Arc::new(ReplyBudget::new(as_count(REPLY_BYTES_DAEMON_MAX))),
+            long_frames: Semaphore::new(1),
         }
     }
 }

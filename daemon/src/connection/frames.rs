@@ -1,5 +1,6 @@
 //! Reads frames. No byte of one is taken before there is room for it, neither in the
-//! connection's budget nor in the daemon's, and none is taken for longer than 30 s.
+//! connection's budget nor in the daemon's, and none is taken for longer than 30 s. Small frames
+//! have room of their connection's own: clients that fill the daemon's room stall no other.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +23,10 @@ const READ_BYTES: usize = 16 * 1024;
 /// send takes nothing from the others.
 const STEP_BYTES: usize = 256 * 1024;
 
+/// Room for small frames that is a connection's own, bytes; part of the daemon's room that the
+/// other connections never get.
+pub(super) const OWN_BYTES: usize = 64 * 1024;
+
 /// One frame, with the room it takes until its request is answered.
 #[derive(Debug)]
 pub(super) struct Frame {
@@ -29,11 +34,21 @@ pub(super) struct Frame {
     pub(super) held: Held,
 }
 
-/// Room in both budgets, given back when dropped.
+/// Room in the connection's budget and in the daemon's, or in what of that is the connection's
+/// own; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
-    _connection: OwnedSemaphorePermit,
-    _daemon: OwnedSemaphorePermit,
+    connection: OwnedSemaphorePermit,
+    daemon: OwnedSemaphorePermit,
+}
+
+impl Held {
+    /// Gives back all but the first `bytes`: the request is read, and holds no more than that.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        for permit in [&mut self.connection, &mut self.daemon] {
+            drop(permit.split(permit.num_permits().saturating_sub(bytes)));
+        }
+    }
 }
 
 /// Why there are no more frames.
@@ -53,6 +68,7 @@ pub(super) enum FrameEnd {
 pub(super) struct FrameReader<R> {
     io: BufReader<ReadHalf<R>>,
     connection: Arc<Semaphore>,
+    own: Arc<Semaphore>,
     daemon: Arc<Semaphore>,
 }
 
@@ -62,6 +78,7 @@ impl<R: AsyncRead> FrameReader<R> {
         Self {
             io: BufReader::with_capacity(READ_BYTES, io),
             connection: Arc::new(Semaphore::new(as_count(REQUEST_BYTES_CONNECTION_MAX))),
+            own: Arc::new(Semaphore::new(OWN_BYTES)),
             daemon,
         }
     }
@@ -98,13 +115,19 @@ impl<R: AsyncRead> FrameReader<R> {
         let take = |room: &Arc<Semaphore>| room.clone().acquire_many_owned(permits);
         let gone = |_closed| FrameEnd::Broken(io::ErrorKind::NotConnected.into());
         let connection = take(&self.connection).await.map_err(gone)?;
-        let daemon = take(&self.daemon).await.map_err(gone)?;
         match held {
             Some(held) => {
-                held._connection.merge(connection);
-                held._daemon.merge(daemon);
+                held.connection.merge(connection);
+                held.daemon.merge(take(&self.daemon).await.map_err(gone)?);
             }
-            None => *held = Some(Held { _connection: connection, _daemon: daemon }),
+            None => {
+                // A frame of one step may fit into the own room; a longer one never does.
+                let daemon = match self.own.clone().try_acquire_many_owned(permits) {
+                    Ok(own) => own,
+                    Err(_full) => take(&self.daemon).await.map_err(gone)?,
+                };
+                *held = Some(Held { connection, daemon });
+            }
         }
         Ok(())
     }

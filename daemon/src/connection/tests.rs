@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::request::{Client, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 mod bad_input;
+mod journal;
 mod methods;
 mod output;
 mod world;
@@ -40,6 +41,7 @@ fn facts(limits: Limits) -> Facts {
         boot_id: Uuid::from_u128(2),
         warnings: Vec::new(),
         state_format: 1,
+        escaped: Arc::default(),
     }
 }
 
@@ -73,10 +75,14 @@ struct Wire {
 impl Wire {
     /// Connects; `buffer`: bytes that may be under way in each direction.
     fn connect(daemon: &Arc<Daemon>, buffer: usize) -> Self {
+        Self::connect_within(daemon, buffer, Arc::new(Budgets::new(1)))
+    }
+
+    /// The same, sharing `budgets` with other connections.
+    fn connect_within(daemon: &Arc<Daemon>, buffer: usize, budgets: Arc<Budgets>) -> Self {
         let (io, theirs) = tokio::io::duplex(buffer);
         let client = Client::new(daemon.clone());
-        let serving =
-            tokio::spawn(super::serve(theirs, client.clone(), Arc::new(Budgets::default())));
+        let serving = tokio::spawn(super::serve(theirs, client.clone(), budgets));
         Self { io, serving, client, next_id: 1 }
     }
 
@@ -353,6 +359,43 @@ async fn a_client_that_does_not_read_is_closed_after_ten_seconds_and_nobody_else
     assert!((10..12).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     wire.serving.await.unwrap();
     other.result("daemon/status", json!({})).await;
+}
+
+#[tokio::test]
+async fn a_long_frame_is_read_like_a_short_one() {
+    let daemon = restoring().daemon;
+    let mut wire = Wire::greeted(&daemon).await;
+    let padded = |text: &str| format!("{text}{}", " ".repeat(200 * 1024));
+    let status = padded(r#"{"id": 7, "method": "daemon/status", "params": {}}"#);
+    wire.send_bytes(status.as_bytes()).await;
+    let reply = wire.reply().await;
+    assert!(reply["id"] == 7 && reply.get("result").is_some(), "{reply}");
+    wire.send_bytes(padded(r#"{"id": 8"#).as_bytes()).await;
+    let reply = wire.reply().await;
+    assert!(reply["id"].is_null() && reply["error"]["code"] == "invalid_arguments", "{reply}");
+}
+
+/// Symptom: 32 clients with a half frame of 8 MiB each (or a wait padded to it) took the daemon's
+/// whole room for requests, and no other client could even say hello.
+#[tokio::test(start_paused = true)]
+async fn clients_that_fill_the_room_for_requests_stall_no_other() {
+    let daemon = restoring().daemon;
+    let budgets = Arc::new(Budgets::new(1024));
+    let mut greedy = Vec::new();
+    for _ in 0..32 {
+        let mut wire = Wire::connect_within(&daemon, 64 * 1024, budgets.clone());
+        wire.result("hello", hello()).await;
+        let frame = 8 * 1024 * 1024_u32;
+        wire.io.write_all(&frame.to_be_bytes()).await.unwrap();
+        // All but the last byte, as far as it is read at all.
+        let body = vec![b' '; frame as usize - 1];
+        let sending = tokio::time::timeout(Duration::from_millis(500), wire.io.write_all(&body));
+        drop(sending.await);
+        greedy.push(wire);
+    }
+    let mut other = Wire::connect_within(&daemon, 64 * 1024, budgets);
+    let answer = tokio::time::timeout(Duration::from_secs(5), other.result("hello", hello())).await;
+    assert_eq!(answer.expect("an answer beside the others")["version"], 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::heat::Heat;
 
+/// More than the buffers of a terminal hold.
+const TERMINAL_BYTES_MAX: usize = 64 * 1024;
+
 /// What one read gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadOutcome {
@@ -27,6 +30,8 @@ pub(super) enum ReadOutcome {
 pub(super) struct Stream {
     end: End,
     source: Source,
+    /// A terminal's master: no pipe, so nothing of it grows or gathers.
+    is_terminal: bool,
     heat: Heat,
 }
 
@@ -56,10 +61,10 @@ impl Stream {
     /// Takes over a read end. Inside the drain runtime only.
     /// # Errors
     /// When the system refuses to watch it.
-    pub(super) fn new(end: OwnedFd, source: Source) -> io::Result<Self> {
+    pub(super) fn new(end: OwnedFd, source: Source, is_terminal: bool) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&end, true)?;
         let end = End::Watched(pipe::Receiver::from_owned_fd_unchecked(end)?);
-        Ok(Self { end, source, heat: Heat::default() })
+        Ok(Self { end, source, is_terminal, heat: Heat::default() })
     }
 
     pub(super) const fn source(&self) -> Source {
@@ -85,6 +90,10 @@ impl Stream {
     /// One read, at once.
     pub(super) fn read(&mut self, buffer: &mut [u8], now: Instant) -> ReadOutcome {
         let outcome = self.read_once(buffer);
+        if self.is_terminal {
+            self.settle(outcome, None);
+            return outcome;
+        }
         let rest_until = match outcome {
             ReadOutcome::Bytes(len) => {
                 self.heat.note_bytes(len, now);
@@ -107,8 +116,13 @@ impl Stream {
         outcome
     }
 
-    /// Bytes that wait to be read at this moment.
+    /// Bytes that wait to be read at this moment. Of a terminal the kernel tells only those that
+    /// have come through its line discipline, and a read brings the rest of them: so it is read
+    /// until it is empty, up to more than all its buffers hold.
     pub(super) fn waiting(&self) -> usize {
+        if self.is_terminal {
+            return TERMINAL_BYTES_MAX;
+        }
         let waiting = self.end.fd().and_then(|fd| ioctl_fionread(fd).ok());
         waiting.and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }

@@ -57,8 +57,8 @@ pub(super) async fn drain(
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {
         writer,
-        stdout: watch(streams.stdout, first),
-        stderr: watch(streams.stderr, Source::Stderr),
+        stdout: watch(streams.stdout, first, streams.terminal),
+        stderr: watch(streams.stderr, Source::Stderr, false),
         sync: BackgroundSync::new(syncs, clock),
         clock,
         reads: 0,
@@ -160,8 +160,8 @@ async fn readable(stream: &mut Option<Stream>) {
     }
 }
 
-fn watch(end: Option<OwnedFd>, source: Source) -> Option<Stream> {
-    match Stream::new(end?, source) {
+fn watch(end: Option<OwnedFd>, source: Source, terminal: bool) -> Option<Stream> {
+    match Stream::new(end?, source, terminal) {
         Ok(stream) => Some(stream),
         Err(error) => {
             tracing::error!(?source, %error, "a stream cannot be watched and is closed");

@@ -48,11 +48,11 @@ fn pipe() -> (OwnedFd, std::fs::File) {
 }
 
 fn streams(stdout: OwnedFd, stderr: OwnedFd) -> Streams {
-    Streams { stdout: Some(stdout), stderr: Some(stderr), merged: false }
+    Streams { stdout: Some(stdout), stderr: Some(stderr), merged: false, terminal: false }
 }
 
 fn merged(stdout: OwnedFd) -> Streams {
-    Streams { stdout: Some(stdout), stderr: None, merged: true }
+    Streams { stdout: Some(stdout), stderr: None, merged: true, terminal: false }
 }
 
 /// Waits until the output has `total` bytes.

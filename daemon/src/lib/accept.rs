@@ -50,7 +50,7 @@ pub(crate) fn start(
         slots: Arc::new(Semaphore::new(
             usize::try_from(daemon.facts.limits.connections_max).unwrap_or(Semaphore::MAX_PERMITS),
         )),
-        budgets: Arc::default(),
+        budgets: Arc::new(Budgets::new(daemon.facts.limits.connections_max)),
         connections: TaskTracker::new(),
         own_uid: rustix::process::geteuid().as_raw(),
         daemon,

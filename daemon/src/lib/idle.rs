@@ -9,8 +9,8 @@ use crate::supervisor::Supervisor;
 /// Looks at least this often, and a tenth of the time that is to pass at most.
 const STEP_MAX: Duration = Duration::from_secs(15);
 
-/// Completes when there was no client and no running process for `limit`; never for a daemon that
-/// is not private.
+/// Completes when there was no client, no running process and no session whose idle clock runs for
+/// `limit`; never for a daemon that is not private.
 pub(crate) async fn watch(
     daemon: &Daemon,
     supervisor: &Supervisor,
@@ -24,8 +24,10 @@ pub(crate) async fn watch(
     let mut idle_since = daemon.clock.monotonic();
     loop {
         tokio::time::sleep(step).await;
+        let status = supervisor.status(None).await;
         let is_used = daemon.connections.load(Ordering::Acquire) > 0
-            || supervisor.status(None).await.totals.iter().any(is_live);
+            || status.idle_clocks > 0
+            || status.totals.iter().any(is_live);
         if is_used {
             idle_since = daemon.clock.monotonic();
         } else if daemon.clock.since(idle_since) >= limit {

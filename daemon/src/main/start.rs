@@ -35,6 +35,8 @@ const ORPHAN: Duration = Duration::from_secs(5);
 const DRAIN_THREADS_MAX: usize = 4;
 /// How long blocking work may hold up the exit.
 const LAST_WORK: Duration = Duration::from_secs(1);
+/// How long the guardian may take to end after its daemon's work.
+const GUARDIAN_END: Duration = Duration::from_secs(1);
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -103,15 +105,12 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         procd::run(runner, parts).await.map_err(Failed::from)
     });
     runtime.shutdown_timeout(LAST_WORK);
-    remove_groups(&containment);
-    ended
-}
-
-/// The control groups of an orderly end are empty; what is not empty is the next start's to end.
-fn remove_groups(containment: &Containment) {
-    if let Some(Err(error)) = containment.payload().map(|payload| payload.remove()) {
-        tracing::warn!(%error, "the control groups of this daemon stay behind");
+    // With the runtime the link to the guardian is gone, and so it ends. What still lives then is
+    // the next start's to end.
+    if !containment.finish(GUARDIAN_END) {
+        tracing::warn!("the guardian or a control group of this daemon stays behind");
     }
+    ended
 }
 
 fn configuration(arguments: &Arguments, environment: &Environment) -> Result<Config, Failed> {
@@ -219,6 +218,7 @@ fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOption
             no_new_privileges: choices.no_new_privileges,
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
+            terminal: false,
         },
     }
 }

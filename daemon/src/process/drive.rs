@@ -8,23 +8,28 @@
 //! ```
 
 mod closing;
+mod signals;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use procd_core::LeaderEnd;
 use procd_core::life::{Request, TreeSignal};
 use procd_store::record::SignalError;
-use procd_sys::message::{self, Tag};
-use procd_sys::names;
+use procd_sys::message::{self, Tag, Target};
+use procd_sys::terminal::Terminal;
+use procd_sys::{Sent, Signalled, names};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::failure;
 use super::guardian::GuardianLink;
-use super::input::PipeInput;
+use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
+use super::signals::SignalOrder;
 use super::tree::{Tree, sigterm};
-use super::watch::{Seen, TAG_LEFTOVERS, TAG_NONE, Watch, request_of, tag_of};
+use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
 use crate::clock::Clock;
 use crate::drain::DrainTask;
 use crate::supervisor::runner::{LossCause, Order, OrderQueue, Report, ReportSender, SpawnFailure};
@@ -84,7 +89,12 @@ pub(super) struct Driver {
     pub(super) drain: Option<DrainTask>,
     pub(super) reports: ReportSender,
     pub(super) orders: Arc<OrderQueue>,
-    pub(super) input: Option<Arc<PipeInput>>,
+    pub(super) input: Option<Stdin>,
+    /// Held until the tree is empty, and with it everything that was written to it.
+    pub(super) terminal: Option<Arc<Terminal>>,
+    pub(super) signals: mpsc::Receiver<SignalOrder>,
+    /// Named signals that are not answered.
+    pub(super) named: VecDeque<SignalOrder>,
     pub(super) inspector: Arc<TreeInspector>,
     pub(super) kill: Option<KillClock>,
     /// Requests whose signal went out and that are not answered.
@@ -107,6 +117,7 @@ impl Driver {
         loop {
             let is_over = self.is_over();
             if is_over && self.is_group_empty().await {
+                self.withhold().await;
                 return Outcome::Empty;
             }
             let due = self.kill.map(|kill| kill.again_at.min(kill.complain_at));
@@ -118,9 +129,24 @@ impl Driver {
                     }
                 }
                 order = self.orders.next() => self.on_order(order).await,
+                Some(order) = self.signals.recv() => self.on_named(order).await,
                 () = until(due), if due.is_some() => self.on_kill_due().await,
                 () = changed(&mut self.tree), if is_over => {}
             }
+        }
+    }
+
+    /// In a test's build a killed tree can be taken for unproven so long; what follows is as if it
+    /// were. Nothing else.
+    async fn withhold(&mut self) {
+        let Some(ms) = crate::failpoint::value("tree-proof-withheld-ms") else { return };
+        while let Some(kill) = self.kill {
+            let end = kill.since + Duration::from_millis(ms);
+            if Clock.monotonic() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end.min(kill.complain_at)).await;
+            self.on_kill_due().await;
         }
     }
 
@@ -168,8 +194,9 @@ impl Driver {
                 self.phase = Phase::Unstarted { aborted, ended: false };
             }
             Seen::Ended { end, leftovers } => self.on_ended(end, leftovers).await,
-            Seen::Reached { tag, alive, errno, refused } => {
-                self.on_reached(tag, errno, refused).await;
+            Seen::Reached { tag: TAG_NAMED, met, .. } => self.on_named_reached(met).await,
+            Seen::Reached { tag, alive, met } => {
+                self.on_reached(tag, met).await;
                 self.answer(tag, alive).await;
             }
             Seen::Reaped => {}
@@ -178,7 +205,7 @@ impl Driver {
                     shim.is_empty = true;
                 }
             }
-            Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean)),
+            Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean).await),
             Seen::GuardianLost => return Some(Outcome::Lost(LossCause::GuardianLost)),
             Seen::GuardianMissing => return Some(Outcome::Failed(failure::NO_GUARDIAN)),
         }
@@ -243,7 +270,7 @@ impl Driver {
         self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
     }
 
-    fn on_shim_gone(&self, clean: bool) -> Outcome {
+    async fn on_shim_gone(&mut self, clean: bool) -> Outcome {
         let is_empty = matches!(&self.tree, Tree::Shim(shim) if shim.is_empty);
         if let Phase::Failing(failure) = self.phase {
             return Outcome::Failed(failure);
@@ -253,6 +280,7 @@ impl Driver {
             return Outcome::Failed(failure::NO_GUARDIAN);
         }
         if is_empty && self.is_over() {
+            self.withhold().await;
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
@@ -272,7 +300,11 @@ impl Driver {
                     TreeSignal::Terminate => sigterm(),
                 };
                 self.asked.push(request);
-                self.signal_tree(signal, tag_of(request)).await;
+                if signal == SIGINT && self.terminal.is_some() {
+                    self.look_for(request).await;
+                } else {
+                    self.signal_tree(signal, tag_of(request)).await;
+                }
             }
             Order::Kill(request) => {
                 self.asked.extend(request);
@@ -296,19 +328,43 @@ impl Driver {
         }
     }
 
+    /// An interrupt of a terminal goes to its foreground process group; first the leader is looked
+    /// at.
+    async fn look_for(&mut self, request: Request) {
+        let tag = tag_of(request);
+        match &self.tree {
+            Tree::Group(_) => self.link.ask_signal(self.key, 0, tag).await,
+            Tree::Shim(_) => {
+                let target = Target::Leader;
+                let look = message::Request::Signal { key: self.key, signal: 0, tag, target };
+                if !self.watch.ask_shim(look) {
+                    tracing::debug!("a shim that is gone was asked for a look");
+                }
+            }
+        }
+    }
+
     /// The leader was met; now the other members of its group.
-    pub(super) async fn on_reached(&mut self, tag: Tag, errno: i32, refused: u32) {
-        self.note_refusals(tag, errno, refused);
+    pub(super) async fn on_reached(&mut self, tag: Tag, met: Signalled) {
+        self.note_refusals(tag, met);
         let leader = self.live_leader();
         let signal = match request_of(tag) {
-            Some(Request::Interrupt) => SIGINT,
+            Some(Request::Interrupt) => {
+                if let Some(terminal) = &self.terminal {
+                    if let Err(error) = terminal.signal_foreground(SIGINT) {
+                        tracing::debug!(%error, "a terminal could not be interrupted");
+                    }
+                    return;
+                }
+                SIGINT
+            }
             Some(Request::Terminate | Request::Shutdown | Request::Deadline) => sigterm(),
             // The whole group was killed at once.
             Some(Request::Kill) | None => return,
         };
         if let Tree::Group(group) = &mut self.tree {
-            let refusals = group.signal(signal, leader).await;
-            self.note_refusals(tag, refusals.errno, refusals.count);
+            let met = group.signal(Sent::polite(signal), leader).await;
+            self.note_refusals(tag, met);
         }
     }
 
@@ -325,8 +381,8 @@ impl Driver {
         match &mut self.tree {
             Tree::Group(group) => {
                 if tag == TAG_LEFTOVERS {
-                    let refusals = group.signal(signal, leader).await;
-                    self.note_refusals(tag, refusals.errno, refusals.count);
+                    let met = group.signal(Sent::polite(signal), leader).await;
+                    self.note_refusals(tag, met);
                     return;
                 }
                 // The leader is the guardian's to look at and to signal, and comes first: one that
@@ -338,7 +394,8 @@ impl Driver {
                 }
             }
             Tree::Shim(_) => {
-                let request = message::Request::Signal { key: self.key, signal, tag };
+                let target = Target::Tree;
+                let request = message::Request::Signal { key: self.key, signal, tag, target };
                 if !self.watch.ask_shim(request) {
                     tracing::debug!("a shim that is gone was asked for a signal");
                 }
@@ -406,7 +463,8 @@ impl Driver {
 
     // What is told.
 
-    fn note_refusals(&mut self, tag: Tag, errno: i32, count: u32) {
+    fn note_refusals(&mut self, tag: Tag, met: Signalled) {
+        let Signalled { refused: count, errno, .. } = met;
         if count == 0 {
             return;
         }

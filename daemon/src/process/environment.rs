@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use procd_protocol::hijack::is_hijacking;
+
 use crate::supervisor::refusal::Refusal;
 
 /// The PATH of a command when there is none.
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const DEFAULT_TMPDIR: &str = "/tmp";
+/// The type of a terminal that a command gets.
+const TERM: &str = "xterm-256color";
 
 const BASELINE: &[&str] = &[
     "PATH",
@@ -24,33 +28,6 @@ const BASELINE: &[&str] = &[
     "RUSTUP_HOME",
 ];
 const BASELINE_PREFIX: &str = "LC_";
-
-/// Names that make a program run something else: refused in a request unless allowed.
-const HIJACKING: &[&str] = &[
-    "BASH_ENV",
-    "ENV",
-    "SHELLOPTS",
-    "PS4",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "NODE_OPTIONS",
-    "RUBYOPT",
-    "RUBYLIB",
-    "PERL5OPT",
-    "PERL5LIB",
-    "JAVA_TOOL_OPTIONS",
-    "RUSTC_WRAPPER",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_EXEC_PATH",
-    "GIT_CEILING_DIRECTORIES",
-];
-const HIJACKING_PREFIXES: &[&str] = &["LD_", "DYLD_", "GCONV_PATH", "GIT_CONFIG", "GIT_SSH"];
 
 /// Words, as parts between `_`, that mark a secret.
 const SECRET_WORDS: &[&str] =
@@ -80,15 +57,20 @@ impl EnvironmentOptions {
     }
 
     /// The whole environment of a command, sorted by name.
+    /// - `tty`: whether it gets a terminal, which has a type.
     /// # Errors
     /// [`Refusal::Invalid`] for a name of the request that cannot be or is refused.
     pub fn build(
         &self,
         request: &[(OsString, Option<OsString>)],
+        tty: bool,
     ) -> Result<BTreeMap<OsString, OsString>, Refusal> {
         let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
         all.insert("PATH".into(), DEFAULT_PATH.into());
         all.insert("TMPDIR".into(), DEFAULT_TMPDIR.into());
+        if tty {
+            all.insert("TERM".into(), TERM.into());
+        }
         for (name, value) in &self.inherited {
             if self.passes(name) {
                 all.insert(name.clone(), value.clone());
@@ -120,7 +102,7 @@ impl EnvironmentOptions {
             return Err(invalid(name, "has a name or a value that no environment can hold"));
         }
         let allowed = self.allow.iter().any(|allow| allow.as_bytes() == bytes);
-        if value.is_some() && hijacks(bytes) && !allowed {
+        if value.is_some() && is_hijacking(bytes) && !allowed {
             return Err(invalid(name, "makes programs run something else; `env.allow` permits it"));
         }
         Ok(())
@@ -129,11 +111,6 @@ impl EnvironmentOptions {
 
 fn invalid(name: &OsStr, why: &str) -> Refusal {
     Refusal::Invalid { field: "env", message: format!("`{}` {why}", name.to_string_lossy()) }
-}
-
-fn hijacks(name: &[u8]) -> bool {
-    HIJACKING.iter().any(|known| known.as_bytes() == name)
-        || HIJACKING_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 fn looks_secret(name: &[u8]) -> bool {
@@ -187,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_the_baseline_is_inherited() {
-        let all = options().build(&[]).unwrap();
+        let all = options().build(&[], false).unwrap();
         assert_eq!(names(&all), ["HOME", "LC_ALL", "PATH", "TMPDIR"]);
         assert_eq!(all[OsStr::new("PATH")], DEFAULT_PATH);
         assert_eq!(all[OsStr::new("TMPDIR")], "/tmp");
@@ -197,10 +174,10 @@ mod tests {
     fn a_secret_passes_by_its_exact_name_only_and_a_block_beats_all() {
         let mut options = options();
         options.pass = vec!["MY_*".into(), "AWS_PROFILE".into()];
-        let all = options.build(&[]).unwrap();
+        let all = options.build(&[], false).unwrap();
         assert_eq!(names(&all), ["AWS_PROFILE", "HOME", "LC_ALL", "MY_COLOUR", "PATH", "TMPDIR"]);
         options.block = vec!["*COL*".into(), "X".into()];
-        let all = options.build(&[("X".into(), Some("1".into()))]).unwrap();
+        let all = options.build(&[("X".into(), Some("1".into()))], false).unwrap();
         assert_eq!(names(&all), ["AWS_PROFILE", "HOME", "LC_ALL", "PATH", "TMPDIR"]);
     }
 
@@ -208,14 +185,14 @@ mod tests {
     fn a_request_sets_removes_and_is_refused_by_name() {
         let mut options = options();
         let all = options
-            .build(&[("HOME".into(), None), ("API_KEY".into(), Some("given".into()))])
+            .build(&[("HOME".into(), None), ("API_KEY".into(), Some("given".into()))], false)
             .unwrap();
         assert_eq!(names(&all), ["API_KEY", "LC_ALL", "PATH", "TMPDIR"]);
         for name in ["LD_PRELOAD", "GIT_SSH_COMMAND", "BASH_ENV", "", "A=B", "A\0"] {
-            let refusal = options.build(&[(name.into(), Some("1".into()))]).unwrap_err();
+            let refusal = options.build(&[(name.into(), Some("1".into()))], false).unwrap_err();
             assert!(matches!(refusal, Refusal::Invalid { field: "env", .. }), "{name}");
         }
         options.allow = vec!["LD_PRELOAD".into()];
-        assert!(options.build(&[("LD_PRELOAD".into(), Some("1".into()))]).is_ok());
+        assert!(options.build(&[("LD_PRELOAD".into(), Some("1".into()))], false).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use procd_sys::channel;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::{self, Launched};
-use procd_sys::message::{Report, Request, Tag};
+use procd_sys::message::{Report, Request, Tag, Target};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -27,6 +27,10 @@ const RELAUNCH_PAUSE: Duration = Duration::from_secs(1);
 const REAP_TICK: Duration = Duration::from_millis(100);
 /// For so long after the end of a guardian.
 const REAP_TICKS_MAX: u32 = 600;
+/// So many of them shims have to end their trees themselves.
+const SHIMS_END_TICKS: u32 = 5;
+/// Rounds against orphans in one tick.
+const KILL_ROUNDS: u32 = 16;
 
 /// What the task of a process learns from the link.
 #[derive(Debug)]
@@ -58,7 +62,7 @@ pub(super) struct GuardianLink {
 #[derive(Debug, Default)]
 struct Status {
     pid: AtomicU64,
-    escaped: AtomicU64,
+    escaped: Arc<AtomicU64>,
 }
 
 impl GuardianLink {
@@ -93,8 +97,8 @@ impl GuardianLink {
     }
 
     /// How many processes were found outside every leaf.
-    pub(super) fn escaped(&self) -> u64 {
-        self.status.escaped.load(Ordering::Relaxed)
+    pub(super) fn escaped(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.status.escaped)
     }
 
     /// Asks for a start; its news come by the receiver.
@@ -168,7 +172,7 @@ impl Task {
                     return;
                 }
             };
-            tokio::spawn(reap_adopted());
+            tokio::spawn(end_adopted(Arc::clone(&self.status)));
         }
     }
 
@@ -231,7 +235,9 @@ impl Task {
                 self.waiting.push_back((Request::Start { key, shim }, descriptors));
             }
             Message::Signal { key, signal, tag } => {
-                self.waiting.push_back((Request::Signal { key, signal, tag }, Vec::new()));
+                let target = Target::Leader;
+                let request = Request::Signal { key, signal, tag, target };
+                self.waiting.push_back((request, Vec::new()));
             }
             Message::Reap { key } => self.waiting.push_back((Request::Reap { key }, Vec::new())),
             Message::Forget { key } => {
@@ -326,10 +332,17 @@ impl Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gone;
 
-/// What fell to the daemon ends soon, having been killed; it must not stay as zombies.
-async fn reap_adopted() {
-    for _ in 0..REAP_TICKS_MAX {
+/// What fell to the daemon must neither live on nor stay as zombies. Shims end their own trees,
+/// being told to; what is left after that has lost its shim too.
+async fn end_adopted(status: Arc<Status>) {
+    for tick in 0..REAP_TICKS_MAX {
         tokio::time::sleep(REAP_TICK).await;
         guardian::reap_adopted();
+        let guardian = i32::try_from(status.pid.load(Ordering::Relaxed)).unwrap_or(0);
+        let mut rounds = if tick < SHIMS_END_TICKS { 0 } else { KILL_ROUNDS };
+        // Each round meets what the one before has orphaned.
+        while rounds > 0 && guardian::kill_adopted(guardian) {
+            rounds -= 1;
+        }
     }
 }

@@ -1,9 +1,10 @@
-//! The stdin of a process that has a pipe: a bounded queue and one writer that never blocks.
+//! The stdin of a process: a bounded queue and one writer that never blocks. Here that of a pipe;
+//! that of a terminal is in `terminal`.
+
+pub(super) mod terminal;
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,13 +13,49 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::watched::watched;
-use crate::supervisor::runner::{Input, InputAccepted, InputError};
+use crate::supervisor::runner::{Given, Input, InputAccepted, InputError, Later};
+use terminal::TerminalInput;
 
 /// Bytes given to the kernel in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// Between two looks at whether the reader has taken everything: nothing tells it.
 const FLUSH_FIRST: Duration = Duration::from_millis(1);
 const FLUSH_MAX: Duration = Duration::from_millis(20);
+
+/// What clients write to.
+#[derive(Debug, Clone)]
+pub(super) enum Stdin {
+    /// A pipe.
+    Pipe(Arc<PipeInput>),
+    /// A terminal.
+    Terminal(Arc<TerminalInput>),
+}
+
+impl Stdin {
+    /// The side that clients see.
+    pub(super) fn for_clients(&self) -> Arc<dyn Input> {
+        match self {
+            Self::Pipe(input) => input.clone(),
+            Self::Terminal(input) => input.clone(),
+        }
+    }
+
+    /// A shutdown: what is queued is dropped and counted, a pipe closed.
+    pub(super) fn shut_down(&self) {
+        match self {
+            Self::Pipe(input) => input.shut_down(),
+            Self::Terminal(input) => input.shut_down(),
+        }
+    }
+
+    /// The process is gone. Returns the bytes that were dropped.
+    pub(super) fn close(&self) -> u64 {
+        match self {
+            Self::Pipe(input) => input.close(),
+            Self::Terminal(input) => input.close(),
+        }
+    }
+}
 
 /// Bytes of input that wait in the whole daemon.
 #[derive(Debug)]
@@ -216,7 +253,11 @@ enum Flushed {
 }
 
 impl Input for PipeInput {
-    fn push(&self, bytes: &[u8], eof: bool) -> Result<InputAccepted, InputError> {
+    fn push(&self, given: Given<'_>) -> Result<InputAccepted, InputError> {
+        let Given { bytes, keys, eof, size } = given;
+        if !keys.is_empty() || size.is_some() {
+            return Err(InputError::NoTerminal);
+        }
         let mut state = self.lock();
         let len = bytes.len() as u64;
         match (state.phase, len) {
@@ -224,7 +265,7 @@ impl Input for PipeInput {
             // The end again is no error.
             (Phase::Ending | Phase::Closed, 0) => {
                 let pending_bytes = state.queue.len() as u64;
-                return Ok(InputAccepted { accepted_bytes: 0, pending_bytes });
+                return Ok(InputAccepted { pending_bytes, ..InputAccepted::default() });
             }
             (Phase::Ending | Phase::Closed, _) => return Err(InputError::Closed),
             (Phase::Open, _) => {}
@@ -240,10 +281,11 @@ impl Input for PipeInput {
             state.phase = Phase::Ending;
         }
         self.work.notify_one();
-        Ok(InputAccepted { accepted_bytes: len, pending_bytes: pending_bytes + len })
+        let pending_bytes = pending_bytes + len;
+        Ok(InputAccepted { accepted_bytes: len, pending_bytes, discarded_bytes: 0 })
     }
 
-    fn flushed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn flushed(&self) -> Later<'_, ()> {
         Box::pin(async move {
             let mut pause = FLUSH_FIRST;
             loop {
@@ -271,18 +313,25 @@ mod tests {
         (read, write)
     }
 
+    const fn given(bytes: &[u8], eof: bool) -> Given<'_> {
+        Given { bytes, keys: &[], eof, size: None }
+    }
+
     #[tokio::test]
     async fn input_is_taken_whole_or_not_at_all() {
         let input = PipeInput::new(Arc::new(InputBudget::new(15)), 10);
-        let accepted = input.push(b"12345678", false).unwrap();
-        assert_eq!(accepted, InputAccepted { accepted_bytes: 8, pending_bytes: 8 });
+        let accepted = input.push(given(b"12345678", false)).unwrap();
+        assert_eq!(
+            accepted,
+            InputAccepted { accepted_bytes: 8, pending_bytes: 8, discarded_bytes: 0 }
+        );
         let full = InputError::Backpressure { pending_bytes: 8, free_bytes: 2 };
-        assert_eq!(input.push(b"abc", true), Err(full));
+        assert_eq!(input.push(given(b"abc", true)), Err(full));
         let other = PipeInput::new(Arc::clone(&input.budget), 10);
         let full = InputError::Backpressure { pending_bytes: 0, free_bytes: 7 };
-        assert_eq!(other.push(b"12345678", false), Err(full));
+        assert_eq!(other.push(given(b"12345678", false)), Err(full));
         input.shut_down();
-        assert_eq!(input.push(b"", true), Err(InputError::ShuttingDown));
+        assert_eq!(input.push(given(b"", true)), Err(InputError::ShuttingDown));
         assert_eq!((input.close(), input.budget.free()), (8, 15));
     }
 
@@ -291,9 +340,9 @@ mod tests {
         let input = PipeInput::new(Arc::new(InputBudget::new(1 << 20)), 1 << 20);
         let (read, write) = pipe();
         let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
-        input.push(&bytes, true).unwrap();
-        assert_eq!(input.push(b"x", false), Err(InputError::Closed));
-        assert!(input.push(b"", true).is_ok());
+        input.push(given(&bytes, true)).unwrap();
+        assert_eq!(input.push(given(b"x", false)), Err(InputError::Closed));
+        assert!(input.push(given(b"", true)).is_ok());
         input.attach(write).unwrap();
         let got = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
@@ -311,9 +360,9 @@ mod tests {
         let (read, write) = pipe();
         drop(read);
         input.attach(write).unwrap();
-        input.push(b"lost", false).unwrap();
+        input.push(given(b"lost", false)).unwrap();
         input.flushed().await;
-        assert_eq!(input.push(b"more", false), Err(InputError::Closed));
+        assert_eq!(input.push(given(b"more", false)), Err(InputError::Closed));
         assert_eq!(input.budget.free(), 100);
     }
 }

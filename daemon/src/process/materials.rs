@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use procd_store::record::TtySize;
 use procd_sys::cgroup::Leaf;
 use procd_sys::channel;
 use procd_sys::containment::Containment;
+use procd_sys::terminal::{Size, Terminal};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -30,6 +32,7 @@ pub(super) struct Materials {
     pub(super) descriptors: Vec<OwnedFd>,
     pub(super) streams: Streams,
     pub(super) stdin: Option<OwnedFd>,
+    pub(super) terminal: Option<Arc<Terminal>>,
     pub(super) hold: Hold,
 }
 
@@ -51,22 +54,67 @@ impl Materials {
             });
         }
         let body = channel::body(&body).map_err(of_system)?;
-        let (child_stdin, stdin) = stdin(plan.stdin).map_err(of_system)?;
-        let (stdout, child_stdout) = output_pipe().map_err(of_system)?;
-        let (stderr, child_stderr) = if plan.merge_streams {
-            (None, child_stdout.try_clone().map_err(of_system)?)
-        } else {
-            let (ours, theirs) = output_pipe().map_err(of_system)?;
-            (Some(ours), theirs)
+        let ends = match plan.tty {
+            Some(size) => Ends::of_terminal(size, plan.stdin)?,
+            None => Ends::of_pipes(plan.stdin, plan.merge_streams).map_err(of_system)?,
         };
         let (hold, place) = hold(containment, leaf_name)?;
+        let [stdin, stdout, stderr] = ends.child;
         Ok(Self {
-            descriptors: vec![body, folder, child_stdin, child_stdout, child_stderr, place],
-            streams: Streams { stdout: Some(stdout), stderr, merged: plan.merge_streams },
-            stdin,
+            descriptors: vec![body, folder, stdin, stdout, stderr, place],
+            streams: ends.streams,
+            stdin: ends.stdin,
+            terminal: ends.terminal,
             hold,
         })
     }
+}
+
+/// Both ends of what a command reads and writes.
+struct Ends {
+    child: [OwnedFd; 3],
+    streams: Streams,
+    stdin: Option<OwnedFd>,
+    terminal: Option<Arc<Terminal>>,
+}
+
+impl Ends {
+    fn of_pipes(mode: StdinMode, merged: bool) -> io::Result<Self> {
+        let (child_stdin, stdin) = stdin(mode)?;
+        let (stdout, child_stdout) = output_pipe()?;
+        let (stderr, child_stderr) = if merged {
+            (None, child_stdout.try_clone()?)
+        } else {
+            let (ours, theirs) = output_pipe()?;
+            (Some(ours), theirs)
+        };
+        Ok(Self {
+            child: [child_stdin, child_stdout, child_stderr],
+            streams: Streams { stdout: Some(stdout), stderr, merged, terminal: false },
+            stdin,
+            terminal: None,
+        })
+    }
+
+    fn of_terminal(size: TtySize, mode: StdinMode) -> Result<Self, SpawnFailure> {
+        let size = Size { rows: size.rows, cols: size.cols };
+        let terminal = Terminal::open(size).map_err(|error| of_terminal(&error))?;
+        let given = || terminal.for_command().map_err(of_system);
+        let child_stdin = match mode {
+            StdinMode::Pipe => given()?,
+            StdinMode::Null => stdin(mode).map_err(of_system)?.0,
+        };
+        let child = [child_stdin, given()?, given()?];
+        let master = terminal.master().map_err(of_system)?;
+        let streams = Streams { stdout: Some(master), stderr: None, merged: true, terminal: true };
+        Ok(Self { child, streams, stdin: None, terminal: Some(Arc::new(terminal)) })
+    }
+}
+
+/// No terminal: whatever the system lacks, that is what cannot be had.
+fn of_terminal(error: &io::Error) -> SpawnFailure {
+    tracing::error!(%error, "no terminal is to be had");
+    SpawnFailure { cause: SpawnCause::Terminal, errno: error.raw_os_error().unwrap_or(0) }
 }
 
 /// The child's end and, of a pipe, ours.

@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
-use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord};
+use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
 use rustix::io::Errno;
 
@@ -16,7 +17,7 @@ use super::RunnerOptions;
 use super::environment::DEFAULT_PATH;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode,
+    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode, place,
 };
 
 /// A frozen start. Its folder is held by descriptor, so nothing can be swapped under it.
@@ -27,6 +28,8 @@ pub struct Plan {
     pub(super) folder: Result<OwnedFd, SpawnFailure>,
     pub(super) stdin: StdinMode,
     pub(super) merge_streams: bool,
+    /// A terminal of this size in place of pipes.
+    pub(super) tty: Option<TtySize>,
 }
 
 impl Plan {
@@ -39,7 +42,13 @@ impl Plan {
             envp: Vec::new(),
             options: procd_sys::image::ChildOptions::default(),
         };
-        Self { image, folder: Err(failure), stdin: StdinMode::Null, merge_streams: false }
+        Self {
+            image,
+            folder: Err(failure),
+            stdin: StdinMode::Null,
+            merge_streams: false,
+            tty: None,
+        }
     }
 }
 
@@ -52,18 +61,51 @@ pub(super) fn make(
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
+    crate::failpoint::hit("plan-folder");
     let folder = open_folder(&folder_path);
-    let environment = options.environment.build(&request.env)?;
+    let claim = claim(request, folder.as_ref().ok())?;
+    let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;
     let image = image(options, request, &environment)?;
-    let plan = Plan { image, folder, stdin: request.stdin, merge_streams: request.merge_streams };
+    let plan = Plan {
+        image,
+        folder,
+        stdin: request.stdin,
+        merge_streams: request.merge_streams,
+        tty: request.tty,
+    };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),
         tier,
         ceilings,
         limits: BTreeMap::new(),
+        claim,
+        variables: environment.keys().map(|name| escape(name.as_bytes())).collect(),
     };
     Ok((plan, facts))
+}
+
+/// The claim on a workspace. In a session that declares workspaces the folder lies in one of
+/// them: where the open descriptor is, not what its name says, so that it cannot be swapped.
+fn claim(request: &StartRequest, folder: Option<&OwnedFd>) -> Result<Option<Claim>, Refusal> {
+    let workspace = match folder {
+        Some(folder) if !request.workspaces.is_empty() => {
+            let path = place::of_descriptor(folder).map_err(|error| {
+                tracing::error!(%error, "it cannot be told where a folder is");
+                Refusal::Setup { cause: "other", process_id: None }
+            })?;
+            let workspace = place::workspace_of(&path, &request.workspaces);
+            Some(workspace.ok_or_else(|| Refusal::Invalid {
+                field: "cwd",
+                message: "`cwd` does not lie in a workspace of the session".to_owned(),
+            })?)
+        }
+        Some(_) | None => None,
+    };
+    match &request.claim {
+        Some(asked) => place::claim(asked).map(Some),
+        None => Ok(workspace.map(place::unclaimed)),
+    }
 }
 
 fn folder_path(options: &RunnerOptions, request: &StartRequest) -> Result<PathBuf, Refusal> {
@@ -143,6 +185,7 @@ fn image(
         .collect::<Result<_, _>>()
         .map_err(nul)?;
     let mut child = options.child;
+    child.terminal = request.tty.is_some();
     child.umask = request.umask.unwrap_or(child.umask) & 0o777;
     Ok(Image { candidates, argv, envp, options: child })
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use procd_sys::cgroup::Leaf;
 use procd_sys::containment::Containment;
+use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
 
 use super::drive::{Driver, Phase};
 use super::guardian::GuardianLink;
-use super::input::PipeInput;
+use super::input::Stdin;
 use super::inspect::TreeInspector;
 use super::materials::{Hold, Materials, system_failure};
 use super::plan::Plan;
+use super::signals::SignalOrder;
 use super::tree::{Group, Shimmed, Tree};
 use super::watch::Watch;
 use super::watched::watched_both;
@@ -30,7 +33,8 @@ pub(super) struct Start {
     pub(super) writer: OutputWriter,
     pub(super) reports: ReportSender,
     pub(super) orders: Arc<OrderQueue>,
-    pub(super) input: Option<Arc<PipeInput>>,
+    pub(super) signals: mpsc::Receiver<SignalOrder>,
+    pub(super) input: Option<Stdin>,
     pub(super) inspector: Arc<TreeInspector>,
 }
 
@@ -38,6 +42,7 @@ pub(super) struct Start {
 struct Ready {
     descriptors: Vec<OwnedFd>,
     streams: Streams,
+    terminal: Option<Arc<Terminal>>,
     tree: Tree,
     shim: Option<AsyncFd<OwnedFd>>,
 }
@@ -50,7 +55,7 @@ impl Start {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, tree, shim } = ready;
+        let Ready { descriptors, streams, terminal, tree, shim } = ready;
         let news = self.link.ask_start(key, shim.is_some(), descriptors).await;
         let driver = Driver {
             key,
@@ -62,6 +67,9 @@ impl Start {
             reports: self.reports,
             orders: self.orders,
             input: self.input,
+            terminal,
+            signals: self.signals,
+            named: std::collections::VecDeque::new(),
             inspector: self.inspector,
             kill: None,
             asked: Vec::new(),
@@ -86,7 +94,7 @@ impl Start {
                 return Err(Report::SpawnFailed(failure));
             }
         };
-        let Materials { descriptors, streams, stdin, hold } = materials;
+        let Materials { descriptors, streams, stdin, terminal, hold } = materials;
         let leaf = match &hold {
             Hold::Leaf(leaf) => Some(Arc::clone(leaf)),
             Hold::Shim(_) => None,
@@ -94,10 +102,11 @@ impl Start {
         let result = if self.is_aborted() {
             Err(Report::Aborted)
         } else {
-            self.watch_all(stdin, hold).map_err(|error| Report::SpawnFailed(system_failure(&error)))
+            self.watch_all(stdin, terminal.as_ref(), hold)
+                .map_err(|error| Report::SpawnFailed(system_failure(&error)))
         };
         match result {
-            Ok((tree, shim)) => Ok(Ready { descriptors, streams, tree, shim }),
+            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim }),
             Err(report) => {
                 remove_unused(leaf).await;
                 Err(report)
@@ -108,10 +117,13 @@ impl Start {
     fn watch_all(
         &self,
         stdin: Option<OwnedFd>,
+        terminal: Option<&Arc<Terminal>>,
         hold: Hold,
     ) -> std::io::Result<(Tree, Option<AsyncFd<OwnedFd>>)> {
-        if let (Some(input), Some(stdin)) = (&self.input, stdin) {
-            input.attach(stdin)?;
+        match (&self.input, stdin, terminal) {
+            (Some(Stdin::Pipe(input)), Some(stdin), _) => input.attach(stdin)?,
+            (Some(Stdin::Terminal(input)), _, Some(terminal)) => input.attach(terminal)?,
+            (Some(Stdin::Pipe(_) | Stdin::Terminal(_)) | None, _, _) => {}
         }
         Ok(match hold {
             Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf)), None),

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use procd_sys::SignalRefusals;
 use procd_sys::cgroup::Leaf;
+use procd_sys::{Sent, Signalled};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -44,12 +44,14 @@ pub(super) struct Group {
     leaf: Arc<Leaf>,
     events: Option<AsyncFd<OwnedFd>>,
     pause: Duration,
+    /// It said that it is empty and could not be removed: nothing will tell when it can.
+    is_stuck: bool,
     oom_killed: bool,
 }
 
 impl Group {
     pub(super) const fn new(leaf: Arc<Leaf>) -> Self {
-        Self { leaf, events: None, pause: PAUSE_FIRST, oom_killed: false }
+        Self { leaf, events: None, pause: PAUSE_FIRST, is_stuck: false, oom_killed: false }
     }
 
     pub(super) const fn leaf(&self) -> &Arc<Leaf> {
@@ -70,18 +72,46 @@ impl Group {
         }
     }
 
-    /// Signals each member but `except`; a terminate thaws first.
-    pub(super) async fn signal(&mut self, signal: i32, except: Option<i32>) -> SignalRefusals {
+    /// Signals each member but `except`; what is followed by SIGCONT thaws first.
+    pub(super) async fn signal(&mut self, sent: Sent, except: Option<i32>) -> Signalled {
         self.pause = PAUSE_FIRST;
         let send = move |leaf: &Leaf| {
-            if signal == sigterm()
-                && let Err(error) = leaf.thaw()
-            {
-                tracing::debug!(%error, "a control group could not be thawed");
+            if sent.continued {
+                thaw(leaf);
             }
-            leaf.signal(signal, except)
+            leaf.signal(sent, except)
         };
         self.blocking(send).await.unwrap_or_default()
+    }
+
+    /// Signals each member that is in a process group.
+    pub(super) async fn signal_group(&self, sent: Sent, group: i32) -> Signalled {
+        self.blocking(move |leaf| leaf.signal_group(sent, group)).await.unwrap_or_default()
+    }
+
+    /// Pauses the whole tree by its freezer. Says how many are in it.
+    pub(super) async fn freeze(&self) -> Signalled {
+        let freeze = |leaf: &Leaf| match leaf.freeze() {
+            Ok(()) => Signalled {
+                delivered: u32::try_from(leaf.members().len()).unwrap_or(u32::MAX),
+                ..Signalled::default()
+            },
+            Err(error) => {
+                tracing::error!(%error, "a control group could not be frozen");
+                let errno = error.raw_os_error().unwrap_or(0);
+                Signalled { refused: 1, errno, delivered: 0 }
+            }
+        };
+        self.blocking(freeze).await.unwrap_or_default()
+    }
+
+    /// Lets the whole tree run on, however it was paused.
+    pub(super) async fn resume(&self) -> Signalled {
+        let resume = |leaf: &Leaf| {
+            thaw(leaf);
+            leaf.signal(Sent::exactly(rustix::process::Signal::CONT.as_raw()), None)
+        };
+        self.blocking(resume).await.unwrap_or_default()
     }
 
     /// Live members but `except`.
@@ -113,19 +143,26 @@ impl Group {
             }
             Some(Err(error)) => {
                 tracing::debug!(%error, "an empty control group is not removed yet");
+                self.is_stuck = true;
                 false
             }
             None => false,
         }
     }
 
-    /// Waits until it is worth another look.
+    /// Waits until it is worth another look. Where the kernel tells of changes, a tree that stays
+    /// as it is soon costs no timer any more.
     pub(super) async fn changed(&mut self) {
         if self.events.is_none() {
             self.events = self.leaf.events().and_then(|fd| watched(fd, Interest::PRIORITY)).ok();
         }
         let pause = self.pause;
         match &self.events {
+            Some(events) if pause >= PAUSE_MAX && !self.is_stuck => {
+                if told(events).await.is_err() {
+                    tokio::time::sleep(pause).await;
+                }
+            }
             Some(events) => {
                 self.pause = (pause * 2).min(PAUSE_MAX);
                 tokio::select! {
@@ -164,6 +201,12 @@ async fn told(events: &AsyncFd<OwnedFd>) -> io::Result<()> {
     let mut buffer = [0; 256];
     rustix::io::pread(events.get_ref(), &mut buffer, 0)?;
     Ok(())
+}
+
+fn thaw(leaf: &Leaf) {
+    if let Err(error) = leaf.thaw() {
+        tracing::debug!(%error, "a control group could not be thawed");
+    }
 }
 
 /// SIGTERM.

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use procd_core::LeaderEnd;
 use procd_core::life::Request;
-use procd_sys::channel;
 use procd_sys::message::{self, Report, Stage, Tag};
+use procd_sys::{Signalled, channel};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -16,6 +16,8 @@ use super::guardian::News;
 pub(super) const TAG_NONE: Tag = 255;
 /// The tag of the signal to leftovers.
 pub(super) const TAG_LEFTOVERS: Tag = 254;
+/// The tag of signals that a caller named.
+pub(super) const TAG_NAMED: Tag = 253;
 
 /// The tag of a request.
 pub(super) const fn tag_of(request: Request) -> Tag {
@@ -49,7 +51,7 @@ pub(super) enum Seen {
     /// The leader ended.
     Ended { end: LeaderEnd, leftovers: u32 },
     /// A signal went out.
-    Reached { tag: Tag, alive: bool, errno: i32, refused: u32 },
+    Reached { tag: Tag, alive: bool, met: Signalled },
     /// The leader was reaped.
     Reaped,
     /// Tier 2: nothing is left, the leader reaped.
@@ -189,8 +191,8 @@ fn common(report: Report, gone: bool) -> Option<Seen> {
         Report::Failed { stage, errno, .. } => Seen::Failed { stage, errno, gone },
         Report::DiedEarly { .. } => Seen::DiedEarly,
         Report::Ended { end, leftovers, .. } => Seen::Ended { end, leftovers },
-        Report::Reached { tag, alive, errno, refused, .. } => {
-            Seen::Reached { tag, alive, errno, refused }
+        Report::Reached { tag, alive, errno, refused, delivered, .. } => {
+            Seen::Reached { tag, alive, met: Signalled { delivered, refused, errno } }
         }
         Report::Reaped { .. } => Seen::Reaped,
         Report::Empty => Seen::Empty,

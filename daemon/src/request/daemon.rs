@@ -35,7 +35,7 @@ pub(super) fn hello(
     Ok(v1::HelloResult {
         version,
         server: v1::Server { name: NAME.to_owned(), version: VERSION.to_owned() },
-        features: Vec::new(),
+        features: vec![v1::FEATURE_NOTIFICATIONS.to_owned()],
         limits: daemon.facts.all_limits(),
         containment: containment(daemon),
         instance_id: daemon.facts.instance_id.to_string(),
@@ -99,6 +99,7 @@ async fn fill(
     if !facts.storage_writable {
         status.degraded.push("the commit log cannot be written: no process can start".to_owned());
     }
+    status.dropped_notifications = Some(facts.dropped_notifications);
     match bound {
         Bound::Owner { owner, .. } => {
             let filter = ListFilter { limit: 1, ..ListFilter::default() };
@@ -118,6 +119,7 @@ async fn fill(
             status.sessions = Some(facts.sessions);
             status.connections = Some(daemon.connections.load(Ordering::Acquire));
             status.pid = Some(std::process::id());
+            status.escaped = Some(daemon.facts.escaped.load(Ordering::Relaxed));
         }
     }
 }

@@ -6,7 +6,7 @@ use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId, v1};
 use procd_store::StoreError;
 
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::{InputError, SpawnCause, SpawnFailure};
+use crate::supervisor::runner::{InputError, SignalRefusal, SpawnCause, SpawnFailure};
 
 /// The name of a process on the wire.
 pub(super) fn process_id(handle: Handle) -> ProcessId {
@@ -40,11 +40,38 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
     use ErrorCode as C;
     let none = Details::default;
     let (code, details) = match refusal {
-        Refusal::NotFound | Refusal::SessionNotFound => (C::NotFound, none()),
+        Refusal::NotFound | Refusal::NoNotification | Refusal::SessionNotFound => {
+            (C::NotFound, none())
+        }
         Refusal::Invalid { field, .. } => {
             (C::InvalidArguments, Details { field: Some((*field).to_owned()), ..none() })
         }
+        Refusal::Parameter { field, .. } => {
+            (C::InvalidArguments, Details { field: Some(field.clone()), ..none() })
+        }
         Refusal::Quota(quota) => of_quota(quota),
+        Refusal::Disk { max, in_use } => {
+            (C::OutputQuotaExceeded, of_limit("disk_bytes", Scope::Daemon, *max, *in_use))
+        }
+        Refusal::Pinned { scope, max, in_use } => {
+            let limit = format!("pinned_{}_bytes", scope.as_str());
+            (C::OutputQuotaExceeded, of_limit(&limit, *scope, *max, *in_use))
+        }
+        Refusal::Queued { max, in_use } => {
+            let details = of_limit("queued_session_max", Scope::Session, *max, *in_use);
+            (C::TooManyRequests, details)
+        }
+        Refusal::Busy { process_id: handle } => {
+            (C::WorkspaceBusy, Details { process_id: handle.map(process_id), ..none() })
+        }
+        Refusal::KeyCollision => {
+            let field = Some("request_key".to_owned());
+            (C::IdempotencyCollision, Details { field, ..none() })
+        }
+        Refusal::KeyRemoved { process_id: handle } => {
+            (C::NotFound, Details { process_id: Some(process_id(*handle)), ..none() })
+        }
+        Refusal::Withdrawn => (C::Cancelled, none()),
         Refusal::TooMany { what, max, in_use } => {
             (C::TooManyRequests, of_limit(what, Scope::Daemon, *max, *in_use))
         }
@@ -61,6 +88,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::Spawn { failure, process_id: handle } => of_spawn(*failure, *handle),
         Refusal::Input(error) => of_input(*error),
+        Refusal::Signal(refusal) => (of_signal(*refusal), none()),
         Refusal::StdinClosed { .. } => (C::StdinClosed, none()),
         Refusal::Teardown { live, waited_ms, state } => {
             let details = Details {
@@ -92,10 +120,30 @@ fn sentence(refusal: &Refusal) -> String {
         Refusal::Input(InputError::ShuttingDown) => {
             "the daemon or the session is shutting down".to_owned()
         }
+        Refusal::Input(InputError::NoTerminal) => {
+            "the process has no terminal, which keys and a size are for".to_owned()
+        }
+        Refusal::Input(InputError::LineTooLong) => {
+            "`data` would make a line of more than 4095 bytes, which a terminal in line mode cuts"
+                .to_owned()
+        }
+        Refusal::Signal(SignalRefusal::NoTerminal) => {
+            "`target` is `foreground`, and the process has no terminal".to_owned()
+        }
+        Refusal::Signal(SignalRefusal::Busy) => "too many signals wait for the process".to_owned(),
         Refusal::NotFound
+        | Refusal::NoNotification
         | Refusal::SessionNotFound
         | Refusal::Invalid { .. }
+        | Refusal::Parameter { .. }
         | Refusal::Quota(_)
+        | Refusal::Disk { .. }
+        | Refusal::Pinned { .. }
+        | Refusal::Queued { .. }
+        | Refusal::Busy { .. }
+        | Refusal::KeyCollision
+        | Refusal::KeyRemoved { .. }
+        | Refusal::Withdrawn
         | Refusal::TooMany { .. }
         | Refusal::Waiters { .. }
         | Refusal::ShuttingDown { .. }
@@ -152,11 +200,12 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::Other => (ErrorCode::SpawnFailed, "other"),
         SpawnCause::ControlGroup => (ErrorCode::ProcessSetupFailed, "control_group"),
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
+        SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
     };
     let errno =
         (failure.errno != 0).then(|| format!("{:?}", nix::errno::Errno::from_raw(failure.errno)));
     let details = Details {
-        cause: Some(cause.to_owned()),
+        cause: (!cause.is_empty()).then(|| cause.to_owned()),
         errno,
         process_id: Some(process_id(handle)),
         ..Details::default()
@@ -178,6 +227,14 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::Other => "the command could not be started",
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
+        SpawnCause::Terminal => "no terminal is to be had from the system",
+    }
+}
+
+const fn of_signal(refusal: SignalRefusal) -> ErrorCode {
+    match refusal {
+        SignalRefusal::NoTerminal => ErrorCode::PtyUnavailable,
+        SignalRefusal::Busy => ErrorCode::TooManyRequests,
     }
 }
 
@@ -193,6 +250,11 @@ fn of_input(error: InputError) -> (ErrorCode, Details) {
         }
         InputError::Closed => (ErrorCode::StdinClosed, Details::default()),
         InputError::ShuttingDown => (ErrorCode::SupervisorShuttingDown, Details::default()),
+        InputError::NoTerminal => (ErrorCode::PtyUnavailable, Details::default()),
+        InputError::LineTooLong => {
+            let details = Details { field: Some("data".to_owned()), ..Details::default() };
+            (ErrorCode::InvalidArguments, details)
+        }
     }
 }
 

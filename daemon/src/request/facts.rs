@@ -34,6 +34,8 @@ pub struct Facts {
     pub warnings: Vec<String>,
     /// The format of the state folder.
     pub state_format: u32,
+    /// Processes that were found outside every tree and killed, so far.
+    pub escaped: Arc<AtomicU64>,
 }
 
 impl Facts {

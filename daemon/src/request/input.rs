@@ -3,6 +3,7 @@
 use procd_protocol::v1::{self, Encoding, WokeBy};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, limits};
+use procd_store::record::TtySize;
 use tokio::time::Instant;
 
 use super::error::wire;
@@ -10,10 +11,10 @@ use super::output::page_at;
 use super::page::{Form, Room};
 use super::process::handle;
 use super::wait::{self, Goal, Target};
-use super::{Client, Done, Reply, as_count, millis};
+use super::{Client, Done, Reply, as_count, keys, millis};
 use crate::session::Bound;
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::Input;
+use crate::supervisor::runner::{Given, Input};
 use crate::supervisor::view::ProcessView;
 
 pub(super) async fn input(client: &Client, params: v1::InputParams) -> Result<Done, ErrorBody> {
@@ -30,9 +31,14 @@ pub(super) async fn input(client: &Client, params: v1::InputParams) -> Result<Do
     // The slot is taken before anything is delivered: a refusal delivers nothing.
     let blocks = params.flush_ms.unwrap_or(0) > 0;
     let slot = blocks.then(|| bound.waiters().take()).transpose().map_err(|r| wire(&r))?;
-    let accepted = stdin
-        .push(params.bytes(), params.eof.unwrap_or(false))
-        .map_err(|error| wire(&Refusal::Input(error)))?;
+    let keys = keys::all(params.keys.as_deref().unwrap_or_default())?;
+    let given = Given {
+        bytes: params.bytes(),
+        keys: &keys,
+        eof: params.eof.unwrap_or(false),
+        size: size(params.rows, params.cols),
+    };
+    let accepted = stdin.push(given).map_err(|error| wire(&Refusal::Input(error)))?;
     let flushed = flush(client, stdin.as_ref(), params.flush_ms).await;
     drop(slot);
     let form = form(&params);
@@ -43,12 +49,18 @@ pub(super) async fn input(client: &Client, params: v1::InputParams) -> Result<Do
     let result = v1::InputResult {
         accepted_bytes: accepted.accepted_bytes,
         pending_bytes: if flushed { 0 } else { accepted.pending_bytes },
-        discarded_bytes: None,
+        discarded_bytes: (accepted.discarded_bytes > 0).then_some(accepted.discarded_bytes),
         flushed,
         woke_by: Open::Known(woke_by),
         page: page.map_err(|refusal| wire(&refusal))?,
     };
     Ok(Done::big(Reply::Input(Box::new(result)), turn))
+}
+
+/// Ranges were checked when the request was read.
+fn size(rows: Option<u64>, cols: Option<u64>) -> Option<TtySize> {
+    let characters = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);
+    Some(TtySize { rows: characters(rows?), cols: characters(cols?) })
 }
 
 /// The stdin of a process that can take some.

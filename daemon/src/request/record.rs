@@ -4,9 +4,10 @@
 use procd_core::{ProcessState, Reason, SpoolState, Tier};
 use procd_protocol::v1;
 use procd_protocol::words::Open;
-use procd_store::record::{LeaderRecord, Record, SignalError};
+use procd_store::record::{CommandRecord, LeaderRecord, LimitOutcome, Record, SignalError};
 
 use super::error::{process_id, wire};
+use crate::supervisor::runner::PlanFacts;
 use crate::supervisor::view::{ProcessView, Snapshot, Totals};
 use crate::supervisor::{SessionState, StopOutcome};
 
@@ -67,7 +68,8 @@ pub(super) fn leader(leader: &LeaderRecord) -> v1::Leader {
     }
 }
 
-fn signal_errors(errors: &[SignalError]) -> Vec<v1::SignalError> {
+/// What the kernel refused, as on the wire.
+pub(super) fn signal_errors(errors: &[SignalError]) -> Vec<v1::SignalError> {
     let one = |error: &SignalError| v1::SignalError {
         signal: error.signal.clone(),
         errno: error.errno.clone(),
@@ -147,10 +149,6 @@ fn spool_state(state: SpoolState) -> Open<v1::SpoolState> {
 }
 
 fn of_record(record: &Record, durable: Option<bool>) -> Option<v1::Record> {
-    let limit = |limit: &procd_store::record::LimitOutcome| v1::LimitOutcome {
-        value: limit.value.clone(),
-        applied: limit.applied.clone(),
-    };
     Some(v1::Record {
         version: record.version,
         process_id: process_id(record.process_id),
@@ -158,17 +156,14 @@ fn of_record(record: &Record, durable: Option<bool>) -> Option<v1::Record> {
         loop_id: procd_protocol::LoopId::new(record.loop_id.uuid())?,
         origin: procd_protocol::OriginId::new(record.origin.uuid())?,
         label: record.label.clone(),
-        command: command(record),
+        command: command(&record.command),
         access: v1::AccessRecord {
             asked: record.access.asked.to_string(),
             effective: record.access.effective.to_string(),
             enforced: record.access.enforced.clone(),
         },
         tty: record.tty.map(|size| v1::TtySize { rows: size.rows, cols: size.cols }),
-        tier: Open::Known(match record.tier {
-            Tier::Cgroup => v1::Tier::Cgroup,
-            Tier::Shim => v1::Tier::Shim,
-        }),
+        tier: tier(record.tier),
         limits: record.limits.iter().map(|(name, one)| (name.clone(), limit(one))).collect(),
         state: state(record.state),
         reason: record.reason.map(reason),
@@ -198,11 +193,36 @@ fn of_record(record: &Record, durable: Option<bool>) -> Option<v1::Record> {
     })
 }
 
-fn command(record: &Record) -> v1::CommandRecord {
+fn command(command: &CommandRecord) -> v1::CommandRecord {
     v1::CommandRecord {
-        argv: record.command.argv.clone(),
-        line: record.command.line.clone(),
-        cwd: record.command.cwd.clone(),
-        command_truncated: record.command.truncated,
+        argv: command.argv.clone(),
+        line: command.line.clone(),
+        cwd: command.cwd.clone(),
+        command_truncated: command.truncated,
+    }
+}
+
+const fn tier(tier: Tier) -> Open<v1::Tier> {
+    Open::Known(match tier {
+        Tier::Cgroup => v1::Tier::Cgroup,
+        Tier::Shim => v1::Tier::Shim,
+    })
+}
+
+fn limit(limit: &LimitOutcome) -> v1::LimitOutcome {
+    v1::LimitOutcome { value: limit.value.clone(), applied: limit.applied.clone() }
+}
+
+/// What a start would be.
+pub(super) fn plan(facts: PlanFacts) -> v1::Plan {
+    let access = crate::supervisor::access_of(facts.claim.as_ref()).to_string();
+    v1::Plan {
+        command: command(&facts.command),
+        access: v1::AccessRecord { asked: access.clone(), effective: access, enforced: None },
+        tier: tier(facts.tier),
+        limits: facts.limits.iter().map(|(name, one)| (name.clone(), limit(one))).collect(),
+        memory_bytes: facts.ceilings.memory_bytes,
+        spool_bytes: facts.ceilings.spool_bytes,
+        variables: facts.variables,
     }
 }

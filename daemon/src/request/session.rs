@@ -10,6 +10,7 @@ use super::error::wire;
 use super::process::owner_of;
 use super::{Client, Done, Reply, invalid, millis, record};
 use crate::session::{AlreadyBound, Bound, Claim};
+use crate::supervisor::refusal::Refusal;
 use crate::supervisor::view::WaiterSlots;
 use crate::supervisor::{SessionQuotas, SessionRules};
 
@@ -141,10 +142,13 @@ pub(super) async fn operator(
     params: v1::OperatorAttachParams,
 ) -> Result<Done, ErrorBody> {
     let claim = claim(client)?;
-    let status = client.supervisor().await?.status(None).await;
+    let supervisor = client.supervisor().await?;
+    let status = supervisor.status(None).await;
+    let attachment = supervisor.attach_operator().await;
+    let attachment = attachment.ok_or_else(|| wire(&Refusal::ShuttingDown { what: "daemon" }))?;
     let waiters = WaiterSlots::new(limits::OPERATOR_WAITERS_MAX);
     tracing::info!(reason = params.reason, "an operator attached");
-    claim.bind(Bound::Operator { waiters, reason: params.reason });
+    claim.bind(Bound::Operator { waiters, reason: params.reason, attachment });
     let totals = record::totals(&status.totals);
     let result = v1::OperatorAttachResult { sessions: status.sessions, totals };
     Ok(Reply::OperatorAttach(result).into())

@@ -13,20 +13,26 @@ use procd_core::{Handle, OriginId, Owner, StopMode};
 use procd_protocol::v1::{self, OnLeaderExit, Stdin, WokeBy};
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, limits};
+use procd_store::record::TtySize;
+use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::error::{cancelled, of_read, wire};
 use super::output::{self, page_at};
 use super::page::{self, Form, Room};
 use super::process::owner_of;
 use super::wait::sleep_until;
-use super::{Client, Done, Reply, as_count, invalid, millis, tail};
+use super::{Client, Done, Reply, as_count, invalid, lease, millis, record, tail};
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::{Program, StartRequest, StdinMode};
+use crate::supervisor::runner::{AskedKey, Program, StartRequest, StdinMode};
 use crate::supervisor::view::{ProcessView, Snapshot};
 use crate::supervisor::{Caller, Started, Supervisor};
+
+/// The size of a terminal if none is asked for.
+const ROWS: u16 = 24;
+const COLS: u16 = 80;
 
 /// How long a cancelled start may take to tell which process it had made.
 const CANCELLED_START: Duration = Duration::from_secs(2);
@@ -50,6 +56,7 @@ pub(super) async fn start(
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
     let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let is_dry = params.dry_run.unwrap_or(false);
     let require_success = params.require_success == Some(true);
     let fold = params.fold == Some(true);
     let request = request(params, mode, &client.daemon.facts.limits)?;
@@ -57,6 +64,9 @@ pub(super) async fn start(
         supervisor = client.supervisor() => supervisor?,
         () = cancel.cancelled() => return Err(cancelled(None)),
     };
+    if is_dry {
+        return plan(&supervisor, owner, request, cancel).await;
+    }
     let starting = Starting::begin(supervisor.clone(), owner, request);
     let Started { view } = starting.finish(cancel).await?;
     let unanswered = Unanswered { supervisor, owner, handle: view.handle };
@@ -80,6 +90,32 @@ pub(super) async fn start(
     Ok(Done::big(Reply::Start(Box::new(result)), turn))
 }
 
+/// What a start would be.
+async fn plan(
+    supervisor: &Supervisor,
+    owner: Owner,
+    request: StartRequest,
+    cancel: &CancellationToken,
+) -> Result<Done, ErrorBody> {
+    let facts = tokio::select! {
+        facts = supervisor.plan(owner, request) => facts,
+        () = cancel.cancelled() => return Err(cancelled(None)),
+    };
+    let plan = record::plan(facts.map_err(|refusal| wire(&refusal))?);
+    Ok(Reply::Plan(Box::new(v1::PlanResult { plan })).into())
+}
+
+/// The key of a start with the hash of its parameters, as they are whatever their order.
+fn key(params: &v1::StartParams) -> Result<Option<AskedKey>, ErrorBody> {
+    let Some(key) = &params.request_key else { return Ok(None) };
+    let body = serde_json::to_value(params).and_then(|value| serde_json::to_vec(&value));
+    let body = body.map_err(|error| {
+        tracing::error!(%error, "bug: parameters cannot be written");
+        wire(&Refusal::Internal)
+    })?;
+    Ok(Some(AskedKey { key: key.clone(), body: Sha256::digest(&body).into() }))
+}
+
 fn mode(params: &v1::StartParams) -> Mode {
     match (params.background, params.yield_time_ms) {
         (Some(true), _) => Mode::Background,
@@ -100,6 +136,7 @@ fn request(
         }
         Some(_) | None => Ok(value),
     };
+    let key = key(&params)?;
     let memory_bytes = ceiling("memory_bytes", params.memory_bytes, limits.memory_process_bytes)?;
     let spool_bytes = ceiling("spool_bytes", params.spool_bytes, limits.spool_process_bytes)?;
     let program = match (params.argv, params.command) {
@@ -109,19 +146,20 @@ fn request(
             return Err(invalid("argv", "or `command` has to be there, not both"));
         }
     };
-    match params.on_leader_exit {
-        None | Some(OnLeaderExit::KillTree) => {}
-        Some(OnLeaderExit::KeepTree) => {
-            return Err(invalid("on_leader_exit", "`keep_tree` is not supported yet"));
-        }
-    }
+    let on_leader_exit = match params.on_leader_exit {
+        None | Some(OnLeaderExit::KillTree) => procd_core::OnLeaderExit::KillTree,
+        Some(OnLeaderExit::KeepTree) => procd_core::OnLeaderExit::KeepTree,
+    };
+    let umask = params.umask.and_then(|umask| u32::try_from(umask).ok());
+    let tty = (params.tty == Some(true)).then(|| terminal_size(params.rows, params.cols));
     let origin = params.origin.map(|id| OriginId::new(id.uuid())).transpose();
     Ok(StartRequest {
         program,
         cwd: params.cwd.map(PathBuf::from),
         env: variables(params.env),
-        umask: None,
-        stdin: stdin(params.stdin, mode),
+        umask,
+        stdin: stdin(params.stdin, mode, tty.is_some()),
+        tty,
         merge_streams: params.merge_streams.unwrap_or(false),
         timeout: params.timeout_ms.map(millis),
         memory_bytes,
@@ -129,8 +167,20 @@ fn request(
         label: params.label,
         origin: origin.map_err(|error| invalid("origin", error))?,
         background: mode == Mode::Background,
-        on_leader_exit: procd_core::OnLeaderExit::KillTree,
+        on_leader_exit,
+        queue_timeout: params.queue_timeout_ms.map(millis).unwrap_or_default(),
+        key,
+        claim: params.workspace.map(lease::claim),
+        workspaces: Vec::new(),
     })
+}
+
+/// Ranges were checked when the request was read.
+fn terminal_size(rows: Option<u64>, cols: Option<u64>) -> TtySize {
+    let characters = |value: Option<u64>, usual| {
+        value.map_or(usual, |value| u16::try_from(value).unwrap_or(u16::MAX))
+    };
+    TtySize { rows: characters(rows, ROWS), cols: characters(cols, COLS) }
 }
 
 fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
@@ -139,8 +189,9 @@ fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
 }
 
 /// A plain foreground command gets no stdin, so that `cat` or `rg` ends at once.
-const fn stdin(given: Option<Stdin>, mode: Mode) -> StdinMode {
+const fn stdin(given: Option<Stdin>, mode: Mode, tty: bool) -> StdinMode {
     match (given, mode) {
+        (None, Mode::Foreground) if tty => StdinMode::Pipe,
         (Some(Stdin::Pipe), _) | (None, Mode::Background | Mode::Yield(_)) => StdinMode::Pipe,
         (Some(Stdin::Null), _) | (None, Mode::Foreground) => StdinMode::Null,
     }
@@ -151,13 +202,17 @@ struct Starting {
     supervisor: Supervisor,
     owner: Owner,
     task: JoinHandle<Result<Started, Refusal>>,
+    /// Cancelled when nobody waits for it any more: one that is queued is dropped then.
+    gone: DropGuard,
 }
 
 impl Starting {
     fn begin(supervisor: Supervisor, owner: Owner, request: StartRequest) -> Self {
         let starter = supervisor.clone();
-        let task = tokio::spawn(async move { starter.start(owner, request).await });
-        Self { supervisor, owner, task }
+        let gone = CancellationToken::new();
+        let token = gone.clone();
+        let task = tokio::spawn(async move { starter.start(owner, request, &token).await });
+        Self { supervisor, owner, task, gone: gone.drop_guard() }
     }
 
     /// Waits for it. Cancelled meanwhile, what it makes is stopped at once.
@@ -167,6 +222,7 @@ impl Starting {
             started = &mut self.task => return flat(started).map_err(|refusal| wire(&refusal)),
             () = cancel.cancelled() => {}
         }
+        drop(self.gone);
         let (supervisor, owner) = (self.supervisor, self.owner);
         let task = self.task;
         let stopping = tokio::spawn(async move {
@@ -208,15 +264,18 @@ impl Unanswered {
             Mode::Yield(limit) => Some(Instant::now() + limit),
             Mode::Foreground => None,
         };
-        tokio::select! {
+        let woke_by = tokio::select! {
             biased;
-            _ended = view.ended() => return Ok(WokeBy::Exit),
+            is_over = view.leader_ended() => match is_over {
+                true => return Ok(WokeBy::Exit),
+                false => WokeBy::LeaderExited,
+            },
             () = client.ending().cancelled() => return Ok(WokeBy::Shutdown),
-            () = sleep_until(deadline) => {}
-        }
+            () = sleep_until(deadline) => WokeBy::Timeout,
+        };
         let handed_over = self.supervisor.background(self.owner, self.handle).await;
         match handed_over.map_err(|refusal| wire(&refusal))? {
-            true => Ok(WokeBy::Timeout),
+            true => Ok(woke_by),
             // The end came first: it is the reply.
             false => {
                 drop(view.ended().await);

@@ -1,7 +1,10 @@
 //! Admission: the steps from a prepared request to a running process, undone as a whole when one
 //! fails.
 
+use procd_core::lease::{Claim, ClaimKind};
 use procd_core::life::Request;
+use procd_core::queue::Granted;
+use procd_core::quota::Ceilings;
 use procd_core::state::{Access, ProcessState, SpoolState};
 use procd_core::{Handle, Life, OriginId, Owner, Requests};
 use procd_store::log::LogRecord;
@@ -12,14 +15,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::api::{Gate, Prepared, Reply, Started};
+use super::api::{Gate, Prepared, Reply, Started, Ticket};
 use super::entry::{Active, DueTimes, Entry, SpawnAnswer, StartPhase, Storage};
 use super::journal::Tag;
+use super::queue::{QueuedStart, Wish};
 use super::refusal::Refusal;
 use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
-use crate::drain::{DrainOptions, Output};
+use crate::drain::{DrainOptions, Output, OutputWriter};
 
 /// Tries to mint a handle that no record has.
 const HANDLE_TRIES: usize = 8;
@@ -27,7 +31,7 @@ const HANDLE_TRIES: usize = 8;
 /// Resolves the working folder of a request against its session.
 /// # Errors
 /// `Invalid` for a relative folder in a session that declares no workspace.
-pub(super) fn place(request: &mut StartRequest, gate: &Gate) -> Result<(), Refusal> {
+pub(super) fn place(request: &mut StartRequest, gate: Gate) -> Result<(), Refusal> {
     let first = gate.workspaces.first();
     match (&request.cwd, first) {
         (None, Some(workspace)) => request.cwd = Some(workspace.clone()),
@@ -42,65 +46,77 @@ pub(super) fn place(request: &mut StartRequest, gate: &Gate) -> Result<(), Refus
         }
         (None, None) | (Some(_), _) => {}
     }
+    request.workspaces = gate.workspaces;
     Ok(())
 }
 
 impl Task {
-    /// Steps 4 to 7; the reply goes out at 9, or with the refusal of the step that failed.
+    /// Step 4: takes what the plan needs, or waits for it.
     pub(super) fn admit(
         &mut self,
         owner: Owner,
-        request: &StartRequest,
-        prepared: Prepared,
+        request: Arc<StartRequest>,
+        prepared: Box<Prepared>,
+        ticket: Ticket,
         reply: Reply<Started>,
     ) {
-        let Prepared { facts, launch } = prepared;
         // A close or a shutdown may have begun while the plan was made.
-        let made = self.gate(owner).and_then(|_| {
-            let reservation = self.ledger.reserve(owner, facts.ceilings).map_err(Refusal::Quota)?;
-            match self.mint_handle() {
-                Ok(handle) => Ok((reservation, handle)),
-                Err(refusal) => {
-                    self.ledger.release(reservation);
-                    Err(refusal)
-                }
-            }
+        let open =
+            self.gate(owner).and_then(|_| self.check_disk(prepared.facts.ceilings.spool_bytes));
+        if let Err(refusal) = open {
+            drop(reply.send(Err(refusal)));
+            return;
+        }
+        let timeout = request.queue_timeout;
+        let start = QueuedStart { owner, request, prepared, reply };
+        self.enqueue(Wish::Start(Box::new(start)), ticket, timeout);
+    }
+
+    /// Steps 5 to 7, with what was granted; the reply goes out at 9, or with the refusal of the
+    /// step that failed.
+    pub(super) fn begin(&mut self, start: QueuedStart, granted: Granted) {
+        let QueuedStart { owner, request, prepared, reply } = start;
+        let Prepared { facts, launch } = *prepared;
+        let made = self.gate(owner).and_then(|_| self.mint_handle()).and_then(|handle| {
+            self.keep_key(owner, request.key.as_ref(), handle).map(|key| (handle, key))
         });
-        let (reservation, handle) = match made {
+        let (handle, (key, joined)) = match made {
             Ok(made) => made,
             Err(refusal) => {
+                self.give_back(granted);
                 drop(reply.send(Err(refusal)));
                 return;
             }
         };
+        let Granted { reservation, lease } = granted;
+        if let Some(lease) = lease {
+            self.leases.held.name(lease, handle);
+        }
         let ceilings = facts.ceilings;
-        let record = self.new_record(handle, owner, request, facts);
+        let announces = facts.claim.as_ref().is_some_and(|claim| writes(claim.kind));
+        let mut record = self.new_record(handle, owner, &request, facts);
+        record.request_key = key;
         crate::failpoint::hit("start-before-append");
-        let submitted = self.journal.submit(Tag::Start(handle), vec![LogRecord::process(&record)]);
-        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
+        let started = announces.then(|| super::records::workspace_started(&mut record)).flatten();
+        let mut batch = vec![LogRecord::process(&record)];
+        batch.extend(started.clone().map(LogRecord::from));
+        let submitted = self.journal.submit(Tag::Start(handle), batch);
         crate::failpoint::hit("start-after-append");
-        let (output, writer) = Output::create(
-            self.storage.spool_path(owner.session, &handle),
-            DrainOptions {
-                memory_bytes: ceilings.memory_bytes,
-                spool_bytes: ceilings.spool_bytes,
-                boot_id: self.boot_id,
-                budgets: self.budgets.clone(),
-                news: Some(self.news.line(handle)),
-            },
-        );
+        let (output, writer) = self.new_output(owner, handle, ceilings);
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
         crate::failpoint::hit("spawn-requested");
         let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
         let number = self.table.mint_number();
+        let mut replies = joined;
+        replies.push(reply);
         self.table.insert(Entry {
             handle,
             owner,
             number,
             life: Life::Starting { requests: Requests::default(), rule: request.on_leader_exit },
             record,
-            seq,
+            seq: 0,
             events: Vec::new(),
             notification_seq: None,
             shown: watch::Sender::new(snapshot),
@@ -108,12 +124,10 @@ impl Task {
             active: Some(Active {
                 running,
                 reservation,
+                lease,
+                announces,
                 started: None,
-                start: StartPhase {
-                    reply: Some(reply),
-                    durable: false,
-                    spawn: SpawnAnswer::Pending,
-                },
+                start: StartPhase { replies, durable: false, spawn: SpawnAnswer::Pending },
                 due: DueTimes::default(),
                 stops: Vec::new(),
                 timeout: request.timeout,
@@ -123,8 +137,28 @@ impl Task {
                 spool_rests_until: None,
             }),
             storage: Storage::Live,
+            left: None,
         });
+        self.remember(handle, started.into_iter().collect(), &submitted);
         crate::failpoint::hit("start-registered");
+    }
+
+    fn new_output(
+        &self,
+        owner: Owner,
+        handle: Handle,
+        ceilings: Ceilings,
+    ) -> (Output, OutputWriter) {
+        Output::create(
+            self.storage.spool_path(owner.session, &handle),
+            DrainOptions {
+                memory_bytes: ceilings.memory_bytes,
+                spool_bytes: ceilings.spool_bytes,
+                boot_id: self.boot_id,
+                budgets: self.budgets.clone(),
+                news: Some(self.news.line(handle)),
+            },
+        )
     }
 
     fn mint_handle(&self) -> Result<Handle, Refusal> {
@@ -144,6 +178,7 @@ impl Task {
         request: &StartRequest,
         facts: PlanFacts,
     ) -> Record {
+        let access = access_of(facts.claim.as_ref());
         Record {
             version: RECORD_VERSION,
             process_id: handle,
@@ -152,12 +187,8 @@ impl Task {
             origin: request.origin.unwrap_or_else(mint_origin),
             label: request.label.clone(),
             command: facts.command,
-            access: AccessRecord {
-                asked: Access::Unclaimed,
-                effective: Access::Unclaimed,
-                enforced: None,
-            },
-            tty: None,
+            access: AccessRecord { asked: access, effective: access, enforced: None },
+            tty: request.tty,
             tier: facts.tier,
             limits: facts.limits,
             state: ProcessState::Starting,
@@ -224,10 +255,12 @@ impl Task {
         if !active.start.durable || active.start.spawn != SpawnAnswer::Done {
             return;
         }
-        if let Some(reply) = active.start.reply.take() {
+        if !active.start.replies.is_empty() {
             crate::failpoint::hit("start-before-reply");
+        }
+        for reply in active.start.replies.drain(..) {
             // A client that is gone changes nothing: the process is its session's.
-            drop(reply.send(Ok(Started { view })));
+            drop(reply.send(Ok(Started { view: view.clone() })));
         }
     }
 }
@@ -237,6 +270,32 @@ fn mint_origin() -> OriginId {
     loop {
         if let Ok(origin) = OriginId::new(Uuid::new_v4()) {
             return origin;
+        }
+    }
+}
+
+/// Whether a process with such a claim may change its workspace.
+const fn writes(kind: ClaimKind) -> bool {
+    match kind {
+        ClaimKind::ScopedWrite | ClaimKind::BroadWrite | ClaimKind::Unclaimed => true,
+        ClaimKind::ReadOnly | ClaimKind::StructuredWrite | ClaimKind::Snapshot => false,
+    }
+}
+
+/// What the record says of a claim.
+#[must_use]
+pub fn access_of(claim: Option<&Claim>) -> Access {
+    claim.map_or(Access::Unclaimed, |claim| access(claim.kind))
+}
+
+/// Clients' kinds are no access of a process.
+const fn access(kind: ClaimKind) -> Access {
+    match kind {
+        ClaimKind::ReadOnly => Access::ReadOnly,
+        ClaimKind::ScopedWrite => Access::ScopedWrite,
+        ClaimKind::BroadWrite => Access::BroadWrite,
+        ClaimKind::Unclaimed | ClaimKind::StructuredWrite | ClaimKind::Snapshot => {
+            Access::Unclaimed
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The handle through which the rest of the daemon reaches the supervisor: each call is one
-//! message and one one-shot answer.
+//! What the supervisor is asked, and what it answers: values only.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -7,12 +6,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procd_core::lease::Claim;
 use procd_core::quota::Free;
 use procd_core::{Handle, LoopId, Owner, ProcessState, SessionId, StopMode};
 use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
 
+use super::list::{PlaceInList, PlacedView};
+use super::notices::Answer;
 use super::refusal::Refusal;
-use super::runner::{PlanFacts, Running, StartContext, StartRequest};
+use super::runner::{AskedKey, PlanFacts, Running, StartContext, StartRequest};
+use super::subscriptions::{Subscribe, Subscribed};
 use super::view::{ProcessView, Snapshot, Totals, WaiterSlots};
 
 /// Bytes of a session key.
@@ -113,28 +117,51 @@ pub struct Attached {
 /// An attached connection; the idle clock of its session stands still while one exists.
 #[derive(Debug)]
 pub struct Attachment {
-    session: SessionId,
+    session: Option<SessionId>,
+    connection: u64,
     gone: mpsc::WeakSender<Command>,
 }
 
 impl Attachment {
-    pub(super) fn new(session: SessionId, gone: mpsc::WeakSender<Command>) -> Arc<Self> {
-        Arc::new(Self { session, gone })
+    pub(super) fn new(
+        session: Option<SessionId>,
+        connection: u64,
+        gone: mpsc::WeakSender<Command>,
+    ) -> Arc<Self> {
+        Arc::new(Self { session, connection, gone })
+    }
+
+    /// One that no supervisor knows.
+    #[cfg(test)]
+    pub(crate) fn detached() -> Arc<Self> {
+        Self::new(None, 0, mpsc::channel(1).0.downgrade())
+    }
+
+    /// The number of the connection: what it holds ends with it.
+    #[must_use]
+    pub const fn connection(&self) -> u64 {
+        self.connection
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        let session = self.session;
+        let (session, connection) = (self.session, self.connection);
         if let Some(commands) = self.gone.upgrade() {
-            match commands.try_send(Command::Detached { session }) {
-                Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-                // A full queue: wait for room, but not here.
-                Err(mpsc::error::TrySendError::Full(command)) => {
-                    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                        drop(runtime.spawn(async move { drop(commands.send(command).await) }));
-                    }
-                }
+            send_from_drop(&commands, Command::Detached { session, connection });
+        }
+    }
+}
+
+/// Sends a command from where nothing can wait.
+pub(super) fn send_from_drop(commands: &mpsc::Sender<Command>, command: Command) {
+    match commands.try_send(command) {
+        Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+        // A full queue: wait for room, but not here.
+        Err(mpsc::error::TrySendError::Full(command)) => {
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let commands = commands.clone();
+                drop(runtime.spawn(async move { drop(commands.send(command).await) }));
             }
         }
     }
@@ -145,6 +172,48 @@ impl Drop for Attachment {
 pub struct Started {
     /// Its reading side.
     pub view: ProcessView,
+}
+
+/// What a pin came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinned {
+    /// As it is now.
+    pub is_pinned: bool,
+    /// Retained bytes of the pinned outputs of the session.
+    pub pinned_bytes: u64,
+}
+
+/// A client's lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Its name.
+    pub id: Uuid,
+}
+
+/// Calls off what waits in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    pub(super) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// How long something may wait, and how it is called off.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) timeout: Duration,
+}
+
+/// What the gate says.
+#[derive(Debug)]
+pub enum Passed {
+    /// Go on.
+    Go(Gate),
+    /// The key is known: the answer is that of its start.
+    Joined(oneshot::Receiver<Result<Started, Refusal>>),
 }
 
 /// What a stop came to.
@@ -167,6 +236,15 @@ pub struct StopAllOutcome {
     pub failures: Vec<StopOutcome>,
 }
 
+/// Which of a caller's processes a stop of many is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StopScope {
+    /// An owner's whole session in place of its loop.
+    pub whole_session: bool,
+    /// The session an operator names.
+    pub session: Option<SessionId>,
+}
+
 /// Which records to list. All given conditions hold together.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
@@ -180,17 +258,17 @@ pub struct ListFilter {
     pub label: Option<String>,
     /// Records per page.
     pub limit: usize,
-    /// The last handle of the page before.
-    pub after: Option<Handle>,
+    /// Where the page before ended.
+    pub after: Option<PlaceInList>,
 }
 
 /// One page of records, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct ListPage {
     /// The views.
-    pub views: Vec<ProcessView>,
+    pub views: Vec<PlacedView>,
     /// Where the next page begins.
-    pub next: Option<Handle>,
+    pub next: Option<PlaceInList>,
     /// All that the caller may see, by state, whatever the filter.
     pub totals: Totals,
     /// What is left for an owner.
@@ -202,10 +280,16 @@ pub struct ListPage {
 pub struct Status {
     /// Sessions known, a count.
     pub sessions: u64,
+    /// Open sessions whose idle clock runs, a count: they will close by themselves.
+    pub idle_clocks: u64,
     /// Processes by state (of the caller's session for an owner).
     pub totals: Totals,
     /// Whether the commit log can be written.
     pub storage_writable: bool,
+    /// Notifications that went unacknowledged since the start of the daemon, a count.
+    pub dropped_notifications: u64,
+    /// Notifications that met another payload in their loop, a count.
+    pub collisions: u64,
     /// The session that was named, if there is one.
     pub session: Option<SessionFacts>,
 }
@@ -247,7 +331,21 @@ pub enum Command {
     /// A connection that knows the key.
     AttachSession { owner: Owner, key: [u8; SESSION_KEY_BYTES], reply: Reply<Attached> },
     /// The end of an attached connection.
-    Detached { session: SessionId },
+    Detached { session: Option<SessionId>, connection: u64 },
+    /// An operator's connection.
+    AttachOperator { reply: oneshot::Sender<Arc<Attachment>> },
+    /// The removal of an ended process.
+    Remove { caller: Caller, handle: Handle, reply: Reply<()> },
+    /// The pin of an ended process.
+    Pin { caller: Caller, handle: Handle, is_pinned: bool, reply: Reply<Pinned> },
+    /// A subscription to events.
+    Subscribe { caller: Caller, asked: Box<Subscribe>, reply: Reply<Subscribed> },
+    /// All up to a number is acknowledged.
+    AcknowledgeEvents { connection: u64, request: i64, up_to: u64, reply: Reply<()> },
+    /// The end of a subscription.
+    Unsubscribe { connection: u64, request: i64, reply: Reply<()> },
+    /// The answer of a loop to a notification.
+    AnswerNotification { owner: Owner, command_id: Uuid, answer: Answer, reply: Reply<()> },
     /// The end of a session.
     CloseSession {
         owner: Owner,
@@ -255,10 +353,24 @@ pub enum Command {
         grace: Option<Duration>,
         reply: Reply<StopAllOutcome>,
     },
-    /// Step 1 of an admission, and the facts of the session that a request needs.
-    Gate { owner: Owner, reply: Reply<Gate> },
+    /// Steps 1 and 2 of an admission, and the facts of the session that a request needs.
+    Gate { owner: Owner, key: Option<AskedKey>, reply: Reply<Passed> },
+    /// A start with a key ended without a record.
+    KeyFreed { owner: Owner, key: String, refusal: Refusal },
     /// Steps 4 to 9 of an admission.
-    Admit { owner: Owner, request: Arc<StartRequest>, prepared: Prepared, reply: Reply<Started> },
+    Admit {
+        owner: Owner,
+        request: Arc<StartRequest>,
+        prepared: Box<Prepared>,
+        ticket: Ticket,
+        reply: Reply<Started>,
+    },
+    /// A client's claim on a workspace.
+    AcquireLease { owner: Owner, connection: u64, claim: Claim, wait: Waiting, reply: Reply<Lease> },
+    /// The end of a client's claim.
+    ReleaseLease { owner: Owner, id: Uuid, reply: Reply<()> },
+    /// Whoever waits in the queue under this ticket waits no more.
+    Withdraw { ticket: Ticket },
     /// A foreground start is handed over to the background; false if its end came first.
     Background { owner: Owner, handle: Handle, reply: Reply<bool> },
     /// Reading sides, in the order asked.
@@ -274,6 +386,14 @@ pub enum Command {
         mode: StopMode,
         grace: Option<Duration>,
         reply: Reply<StopOutcome>,
+    },
+    /// The end of many: each is asked at once, and answers for itself.
+    StopAll {
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+        reply: Reply<Vec<oneshot::Receiver<Result<StopOutcome, Refusal>>>>,
     },
     /// A page of records.
     List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },
@@ -292,138 +412,4 @@ pub struct Gate {
     pub workspaces: Vec<PathBuf>,
     /// Whether the guard is on.
     pub guard: bool,
-}
-
-/// The handle to the supervisor's task. Every call is answered, at the latest by
-/// [`Refusal::ShuttingDown`] when the task is gone.
-#[derive(Clone)]
-pub struct Supervisor {
-    pub(super) commands: mpsc::Sender<Command>,
-    pub(super) prepare: Arc<Preparer>,
-}
-
-impl std::fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Supervisor").finish_non_exhaustive()
-    }
-}
-
-const GONE: Refusal = Refusal::ShuttingDown { what: "daemon" };
-
-impl Supervisor {
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
-        self.put(command).await.unwrap_or(Err(GONE))
-    }
-
-    /// Sends one command and waits for its answer; `None` when the task is gone.
-    async fn put<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.ok()?;
-        answer.await.ok()
-    }
-
-    /// Opens a session.
-    /// # Errors
-    /// `Invalid` (an id in use, a bad workspace), `TooMany` (sessions), `Setup` (storage),
-    /// `ShuttingDown`.
-    pub async fn open_session(&self, rules: SessionRules) -> Result<Opened, Refusal> {
-        self.ask(|reply| Command::OpenSession { rules: Box::new(rules), reply }).await
-    }
-
-    /// Attaches to a session as any loop of it.
-    /// # Errors
-    /// `SessionNotFound` for an unknown session and for a wrong key alike.
-    pub async fn attach_session(
-        &self,
-        owner: Owner,
-        key: [u8; SESSION_KEY_BYTES],
-    ) -> Result<Attached, Refusal> {
-        self.ask(|reply| Command::AttachSession { owner, key, reply }).await
-    }
-
-    /// Stops every process of the session and closes it; `purge` removes its data.
-    /// # Errors
-    /// `SessionNotFound`.
-    pub async fn close_session(
-        &self,
-        owner: Owner,
-        purge: bool,
-        grace: Option<Duration>,
-    ) -> Result<StopAllOutcome, Refusal> {
-        self.ask(|reply| Command::CloseSession { owner, purge, grace, reply }).await
-    }
-
-    /// Starts a process: gate, prepare, reserve, mint, record, spawn. Answers when the record is
-    /// durable and the exec has succeeded or failed. The waiting for its end is the caller's.
-    /// # Errors
-    /// As in the spec's *Admission*; `Spawn` and late `Setup` carry the handle of the record.
-    pub async fn start(&self, owner: Owner, mut request: StartRequest) -> Result<Started, Refusal> {
-        let gate = self.ask(|reply| Command::Gate { owner, reply }).await?;
-        super::admission::place(&mut request, &gate)?;
-        let request = Arc::new(request);
-        let prepared = (self.prepare)(request.clone()).await?;
-        self.ask(|reply| Command::Admit { owner, request, prepared, reply }).await
-    }
-
-    /// Hands a foreground start over to the background: publishes `backgrounded`.
-    /// Returns false when its end came first: then the terminal result is the reply.
-    /// # Errors
-    /// `NotFound`.
-    pub async fn background(&self, owner: Owner, handle: Handle) -> Result<bool, Refusal> {
-        self.ask(|reply| Command::Background { owner, handle, reply }).await
-    }
-
-    /// The reading sides of several processes, in the order asked.
-    pub async fn find_all(
-        &self,
-        caller: Caller,
-        handles: Vec<Handle>,
-    ) -> Vec<Result<ProcessView, Refusal>> {
-        let count = handles.len();
-        let answer = self.put(|reply| Command::Find { caller, handles, reply }).await;
-        answer.unwrap_or_else(|| vec![Err(GONE); count])
-    }
-
-    /// The reading side of one process.
-    /// # Errors
-    /// `NotFound`, the same for unknown, removed and foreign handles.
-    pub async fn find(&self, caller: Caller, handle: Handle) -> Result<ProcessView, Refusal> {
-        self.find_all(caller, vec![handle]).await.pop().unwrap_or(Err(GONE))
-    }
-
-    /// Stops a process. Terminate and kill answer when the tree is proven empty and its end is
-    /// saved; interrupt after its end or its grace. Dropping the future changes nothing.
-    /// # Errors
-    /// `NotFound`; a tree that is not proven empty is an outcome with `error`.
-    pub async fn stop(
-        &self,
-        caller: Caller,
-        handle: Handle,
-        mode: StopMode,
-        grace: Option<Duration>,
-    ) -> Result<StopOutcome, Refusal> {
-        self.ask(|reply| Command::Stop { caller, handle, mode, grace, reply }).await
-    }
-
-    /// Lists records, newest first.
-    /// # Errors
-    /// `SessionNotFound` for an operator's unknown session; `Invalid` for an unknown `after`.
-    pub async fn list(&self, caller: Caller, filter: ListFilter) -> Result<ListPage, Refusal> {
-        self.ask(|reply| Command::List { caller, filter: Box::new(filter), reply }).await
-    }
-
-    /// Facts of the daemon, of one session if it is named.
-    pub async fn status(&self, session: Option<SessionId>) -> Status {
-        self.put(|reply| Command::Status { session, reply }).await.unwrap_or_default()
-    }
-
-    /// Ends everything, once; answers when every tree is proven empty or named as a failure.
-    pub async fn shutdown(&self, grace: Option<Duration>) -> StopAllOutcome {
-        self.put(|reply| Command::Shutdown { grace, reply }).await.unwrap_or_default()
-    }
-
-    /// Skips the rest of the grace of a shutdown.
-    pub async fn hasten_shutdown(&self) {
-        drop(self.commands.send(Command::HastenShutdown).await);
-    }
 }

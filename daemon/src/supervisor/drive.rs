@@ -238,7 +238,7 @@ impl Task {
             Ok((event, batch)) => {
                 crate::failpoint::hit("event-before-append");
                 let submitted = self.journal.submit(Tag::Update(handle), batch);
-                entry.remember(event, &submitted);
+                self.remember(handle, vec![event], &submitted);
                 crate::failpoint::hit("event-after-append");
             }
             Err(error) => {

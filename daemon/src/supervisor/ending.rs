@@ -4,18 +4,19 @@
 use std::time::Duration;
 
 use procd_core::end::LeaderEnd;
+use procd_core::queue::Granted;
 use procd_core::state::{ProcessState, SpoolState};
 use procd_core::{End, Handle, Life};
 use procd_store::event::EventKind;
 use procd_store::log::LogRecord;
-use procd_store::manifest::ManifestFile;
 use tokio::time::Instant;
 
 use super::entry::{Again, Entry, SpawnAnswer, Storage};
 use super::journal::{Saved, Tag};
 use super::refusal::Refusal;
+use super::retention::Kept;
 use super::runner::{SpawnCause, SpawnFailure};
-use super::storage::SealResult;
+use super::storage::{SealResult, Stored};
 use super::task::Task;
 
 /// How long a terminal batch that could not be saved waits for the next try.
@@ -30,11 +31,15 @@ impl Task {
             tracing::error!(handle = %handle.shortened(), "impossible: a commit before the end");
             return;
         };
+        // It speaks of the process as it was: its end comes after.
+        let announces = entry.active.as_ref().is_some_and(|active| active.announces);
+        let left = announces.then(|| super::records::workspace_ended(&mut entry.record)).flatten();
         fill_end(entry, end, leader, leftovers, now);
         entry.record.ended_by = ended_by;
         let after = entry.record.started_at.unwrap_or(entry.record.created_at);
         entry.record.finished_at = Some(self.clock.wall_after(after));
         entry.storage = Storage::EndPending(None);
+        entry.left = left;
         self.submit_end(handle);
     }
 
@@ -46,10 +51,18 @@ impl Task {
         } else {
             EventKind::Completed
         };
-        match super::records::terminal_batch(&entry.record, kind) {
-            Ok((event, batch)) => {
+        match super::records::terminal_batch(&entry.record, kind, entry.left.clone()) {
+            Ok((events, notification, batch)) => {
+                let ended_at = entry.record.finished_at.unwrap_or(entry.record.created_at);
                 let submitted = self.journal.submit(Tag::End(handle), batch);
-                entry.remember(event, &submitted);
+                let order = self.journal.last_order();
+                self.remember(handle, events, &submitted);
+                if let Some(last) = submitted.last() {
+                    if let Some(entry) = self.table.get_mut(handle) {
+                        entry.notification_seq = Some(last.seq);
+                    }
+                    self.notification_made(notification, last.seq, order, ended_at);
+                }
             }
             Err(error) => {
                 tracing::error!(handle = %handle.shortened(), error = %error, "end refused");
@@ -93,10 +106,9 @@ impl Task {
         let Some(entry) = self.table.get_mut(handle) else { return };
         entry.answer_stops(None, |_| true);
         let view = entry.view();
+        let session = entry.owner.session;
         let Some(active) = entry.active.take() else { return };
         crate::failpoint::hit("end-before-release");
-        self.ledger.release(active.reservation);
-        let Some(reply) = active.start.reply else { return };
         let answer = match active.start.spawn {
             SpawnAnswer::Failed(failure) => Err(spawn_refusal(failure, handle)),
             SpawnAnswer::Done | SpawnAnswer::Pending if active.failed.is_some() => {
@@ -104,12 +116,23 @@ impl Task {
             }
             SpawnAnswer::Done | SpawnAnswer::Pending => Ok(super::api::Started { view }),
         };
-        drop(reply.send(answer));
+        for reply in active.start.replies {
+            drop(reply.send(answer.clone()));
+        }
+        self.session_used(session);
+        self.give_back(Granted { reservation: active.reservation, lease: active.lease });
+        self.serve_queue();
     }
 
     /// Asks for, or submits, a terminal batch again when its time has come.
     pub(super) fn retry_end(&mut self, handle: Handle, now: Instant) {
         let Some(entry) = self.table.get_mut(handle) else { return };
+        if let Storage::Unwritten(at) = entry.storage {
+            if at <= now {
+                self.write_manifest(handle);
+            }
+            return;
+        }
         let Storage::EndPending(Some((at, again))) = entry.storage else { return };
         if at > now {
             return;
@@ -124,6 +147,9 @@ impl Task {
     /// The spool is sealed, or could not be.
     pub(super) fn sealed(&mut self, handle: Handle, result: SealResult) {
         crate::failpoint::hit("sealed");
+        if self.settle_removed(handle) {
+            return;
+        }
         let Some(entry) = self.table.get_mut(handle) else { return };
         match result {
             SealResult::Sealed(sealed) => {
@@ -138,26 +164,55 @@ impl Task {
             SealResult::Corrupt => entry.record.spool_state = SpoolState::Corrupt,
         }
         entry.show(true);
-        self.storage.write_manifest(ManifestFile {
-            record: entry.record.clone(),
-            events: entry.events.clone(),
-            notification_seq: entry.notification_seq,
-        });
+        self.write_manifest(handle);
     }
 
     /// The manifest's file stands, or could not be written: then the log keeps the record.
-    pub(super) fn manifest_stored(&mut self, handle: Handle, is_stored: bool) {
+    pub(super) fn manifest_stored(&mut self, handle: Handle, stored: Option<Stored>) {
+        if self.settle_removed(handle) {
+            return;
+        }
+        let now = self.clock.monotonic();
         let Some(entry) = self.table.get_mut(handle) else { return };
-        if is_stored {
-            entry.storage = Storage::Sealed;
-            let batch = vec![LogRecord::process(&entry.record)];
-            crate::failpoint::hit("seal-before-append");
-            self.journal.submit(Tag::Update(handle), batch);
-            crate::failpoint::hit("seal-after-append");
-            let session = entry.owner.session;
-            self.retain(session);
+        let is_outdated = entry.storage == Storage::Writing { is_outdated: true };
+        match stored {
+            Some(_) if is_outdated => self.write_manifest(handle),
+            Some(stored) => {
+                entry.storage = Storage::Sealed;
+                let batch = vec![LogRecord::process(&entry.record)];
+                let session = entry.owner.session;
+                let finished_at = entry.record.finished_at.unwrap_or(entry.record.created_at);
+                let kept =
+                    Kept::new(session, finished_at, stored.process_bytes, entry.record.pinned);
+                crate::failpoint::hit("seal-before-append");
+                self.journal.submit(Tag::Update(handle), batch);
+                crate::failpoint::hit("seal-after-append");
+                self.retention.other_bytes = stored.other_bytes;
+                self.retention.keep(handle, kept);
+                self.retain(session);
+            }
+            None => {
+                entry.storage = Storage::Unwritten(now + RETRY);
+                self.arm(handle);
+            }
         }
         self.check_runs();
+    }
+}
+
+/// What a start comes to whose process has ended by now; none if it had started.
+pub(super) fn start_refusal(entry: &Entry) -> Option<Refusal> {
+    let record = &entry.record;
+    if record.state != ProcessState::Failed || record.started_at.is_some() {
+        return None;
+    }
+    let diagnostic = record.diagnostic.as_deref().unwrap_or_default();
+    let process_id = Some(entry.handle);
+    match super::records::failure_of(diagnostic) {
+        Some(failure) => Some(spawn_refusal(failure, entry.handle)),
+        None => {
+            (diagnostic == "storage").then_some(Refusal::Setup { cause: "storage", process_id })
+        }
     }
 }
 
@@ -203,6 +258,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::ArgumentListTooLong
         | SpawnCause::OutOfMemory
         | SpawnCause::OutOfDescriptors
-        | SpawnCause::Other => Refusal::Spawn { failure, process_id },
+        | SpawnCause::Other
+        | SpawnCause::Terminal => Refusal::Spawn { failure, process_id },
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use procd_core::lease::LeaseNumber;
 use procd_core::quota::Reservation;
 use procd_core::{Handle, Life, Owner, StopMode};
 use procd_store::event::Event;
-use procd_store::log::Submitted;
 use procd_store::manifest::NumberedEvent;
 use procd_store::record::Record;
 use tokio::sync::watch;
@@ -39,6 +39,8 @@ pub(super) struct Entry {
     /// Set from registration until the end is released.
     pub(super) active: Option<Active>,
     pub(super) storage: Storage,
+    /// The event that it left its workspace, for the terminal batch.
+    pub(super) left: Option<Event>,
 }
 
 /// How far the end of a process is on its way to disk.
@@ -50,6 +52,13 @@ pub(super) enum Storage {
     EndPending(Option<(Instant, Again)>),
     /// The terminal batch is durable; the seal is under way.
     Sealing,
+    /// The manifest's file is being written, first or anew.
+    Writing {
+        /// The record has changed since.
+        is_outdated: bool,
+    },
+    /// The manifest's file could not be written: again at that time. The log keeps the record.
+    Unwritten(Instant),
     /// The manifest's file stands.
     Sealed,
 }
@@ -67,7 +76,11 @@ pub(super) enum Again {
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) running: Running,
-    pub(super) reservation: Reservation,
+    pub(super) reservation: Option<Reservation>,
+    /// Its claim on a workspace.
+    pub(super) lease: Option<LeaseNumber>,
+    /// Whether the ends of its time in the workspace are events.
+    pub(super) announces: bool,
     /// When the exec had succeeded.
     pub(super) started: Option<Instant>,
     pub(super) start: StartPhase,
@@ -96,10 +109,11 @@ pub(super) struct DueTimes {
     pub(super) spool: Option<Instant>,
 }
 
-/// The two things a start's reply waits for, and the reply.
+/// The two things a start's reply waits for, and who waits for it: its caller, and those who
+/// came with the same request key.
 #[derive(Debug)]
 pub(super) struct StartPhase {
-    pub(super) reply: Option<Reply<super::api::Started>>,
+    pub(super) replies: Vec<Reply<super::api::Started>>,
     /// Whether the starting record is durable.
     pub(super) durable: bool,
     /// What the spawn came to.
@@ -135,6 +149,7 @@ impl Entry {
             owner: self.owner,
             output: self.output.clone(),
             input: running.and_then(|running| running.input.clone()),
+            signaller: running.and_then(|running| running.signaller.clone()),
             inspector: running.map(|running| running.inspector.clone()),
             snapshot: self.shown.subscribe(),
         }
@@ -148,17 +163,6 @@ impl Entry {
             snapshot.record = record;
             snapshot.durable = durable;
         });
-    }
-
-    /// Keeps the numbers of a batch: the record, its event, and perhaps its notification.
-    pub(super) fn remember(&mut self, event: Event, submitted: &[Submitted]) {
-        if let Some(record) = submitted.first() {
-            self.seq = record.seq;
-        }
-        if let Some(notification) = submitted.get(2) {
-            self.notification_seq = Some(notification.seq);
-        }
-        super::records::keep(&mut self.events, event, submitted.get(1));
     }
 
     /// Whether readers see a terminal state.
@@ -189,7 +193,8 @@ impl Entry {
     pub(super) fn next_due(&self) -> Option<Instant> {
         let retry = match self.storage {
             Storage::EndPending(again) => again.map(|(at, _)| at),
-            Storage::Live | Storage::Sealing | Storage::Sealed => None,
+            Storage::Unwritten(at) => Some(at),
+            Storage::Live | Storage::Sealing | Storage::Writing { .. } | Storage::Sealed => None,
         };
         let active = self.active.as_ref();
         let due = active.map(|active| active.due).unwrap_or_default();

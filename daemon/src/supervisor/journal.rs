@@ -4,6 +4,7 @@
 use procd_core::{Handle, SessionId};
 use procd_store::log::{CommitError, CommitLog, LogRecord, Submitted};
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 /// Whose batch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +17,22 @@ pub(super) enum Tag {
     End(Handle),
     /// The record of a session that was opened.
     SessionOpened(SessionId),
+    /// The record of a session that is closing, or has a new mark.
+    SessionChanged,
     /// The record of a session that was closed.
     SessionClosed(SessionId),
+    /// The removal of a session.
+    SessionRemoved(SessionId),
     /// The removal of a process.
-    Removal(SessionId, Handle),
+    Removal(Handle),
+    /// The pin of a process.
+    Pin(Handle),
+    /// The answer to a notification.
+    Answer(SessionId, Uuid),
+    /// Something that nobody waits for.
+    Other,
+    /// Nothing: when all before it is durable.
+    Asked,
     /// The snapshot of a new part.
     Snapshot,
 }
@@ -42,6 +55,7 @@ pub(super) enum Saved {
 pub(super) struct Committed {
     pub(super) tag: Tag,
     pub(super) saved: Saved,
+    pub(super) order: u64,
 }
 
 /// The log and the way back.
@@ -49,17 +63,36 @@ pub(super) struct Committed {
 pub(super) struct Journal {
     log: CommitLog,
     done: mpsc::Sender<Committed>,
+    /// The order of the last batch.
+    last: std::cell::Cell<u64>,
+    /// All up to this order is durable.
+    durable: u64,
 }
 
 impl Journal {
     pub(super) const fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
-        Self { log, done }
+        Self { log, done, last: std::cell::Cell::new(0), durable: 0 }
     }
 
     /// Appends a batch in memory; its numbers are given at once, its tag comes back when it is
     /// durable. Empty when the batch was refused as a whole, which is a bug.
     pub(super) fn submit(&self, tag: Tag, records: Vec<LogRecord>) -> Vec<Submitted> {
         self.log.submit(records, self.answer(tag))
+    }
+
+    /// The order of the last batch: each is durable after all before it.
+    pub(super) const fn last_order(&self) -> u64 {
+        self.last.get()
+    }
+
+    /// All batches up to this order are durable.
+    pub(super) const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// A batch is durable, and all before it.
+    pub(super) fn note_durable(&mut self, order: u64) {
+        self.durable = self.durable.max(order);
     }
 
     /// Whether a new part should begin.
@@ -86,9 +119,11 @@ impl Journal {
     /// queue here only makes it wait for the supervisor.
     fn answer(&self, tag: Tag) -> Box<dyn FnOnce(Result<(), CommitError>) + Send> {
         let done = self.done.clone();
+        let order = self.last.get() + 1;
+        self.last.set(order);
         Box::new(move |result| {
             let saved = told(tag, &result);
-            if done.blocking_send(Committed { tag, saved }).is_err() {
+            if done.blocking_send(Committed { tag, saved, order }).is_err() {
                 tracing::debug!(?tag, "a batch was committed after the supervisor's end");
             }
         })

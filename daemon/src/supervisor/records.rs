@@ -1,16 +1,28 @@
 //! From decisions to the records of the commit log.
 
-use procd_core::{Handle, LeaderEnd, Reason, SessionId, StopMode};
-use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification};
-use procd_store::log::{LogRecord, Removal, Submitted};
-use procd_store::manifest::NumberedEvent;
+use procd_core::{LeaderEnd, Reason, StopMode};
+use procd_store::event::{Event, EventDetail, EventError, EventKind, Notification, Phase};
+use procd_store::log::LogRecord;
 use procd_store::record::{LeaderRecord, Record};
 
 use super::runner::{SpawnCause, SpawnFailure};
 
-/// The removal of a process.
-pub(super) fn removal(session_id: SessionId, process_id: Handle) -> LogRecord {
-    Removal::Process { session_id, process_id }.into()
+/// The event that a writer is about to start; the record counts it.
+pub(super) fn workspace_started(record: &mut Record) -> Option<Event> {
+    workspace_changed(record, Phase::Started)
+}
+
+/// The event that a writer is gone; to be made before the record gets its end.
+pub(super) fn workspace_ended(record: &mut Record) -> Option<Event> {
+    workspace_changed(record, Phase::Ended)
+}
+
+fn workspace_changed(record: &mut Record, phase: Phase) -> Option<Event> {
+    procd_store::event::count(record, EventKind::WorkspaceChanged);
+    let detail = EventDetail { phase: Some(phase), ..EventDetail::default() };
+    Event::for_record(EventKind::WorkspaceChanged, record, detail)
+        .inspect_err(|error| tracing::error!(%error, "bug: event refused"))
+        .ok()
 }
 
 /// The record and its event, as one batch.
@@ -48,25 +60,19 @@ pub(super) fn leader_exit_batch(
     live_batch(record, EventKind::LeaderExited)
 }
 
-/// The terminal record, its event and its notification: durable together or not at all.
+/// The terminal record, its events and its notification: durable together or not at all.
 pub(super) fn terminal_batch(
     record: &Record,
     kind: EventKind,
-) -> Result<(Event, Vec<LogRecord>), EventError> {
+    before: Option<Event>,
+) -> Result<(Vec<Event>, Notification, Vec<LogRecord>), EventError> {
     let made = Event::for_record(kind, record, EventDetail::default())?;
-    let batch = vec![
-        LogRecord::process(record),
-        made.clone().into(),
-        Notification::for_record(record)?.into(),
-    ];
-    Ok((made, batch))
-}
-
-/// Keeps an event with the number it got; an event that was there already is not kept twice.
-pub(super) fn keep(events: &mut Vec<NumberedEvent>, event: Event, submitted: Option<&Submitted>) {
-    let Some(submitted) = submitted.filter(|submitted| submitted.appended) else { return };
-    events.push(NumberedEvent { seq: submitted.seq, event });
-    procd_store::manifest::keep_newest(events);
+    let notification = Notification::for_record(record)?;
+    let events: Vec<Event> = before.into_iter().chain([made]).collect();
+    let mut batch = vec![LogRecord::process(record)];
+    batch.extend(events.iter().cloned().map(LogRecord::from));
+    batch.push(notification.clone().into());
+    Ok((events, notification, batch))
 }
 
 /// The words for why nothing could be started: the cause and the name of the errno.
@@ -94,6 +100,7 @@ pub const fn cause_word(cause: SpawnCause) -> &'static str {
         SpawnCause::Other => "other",
         SpawnCause::ControlGroup => "control_group",
         SpawnCause::Guardian => "guardian",
+        SpawnCause::Terminal => "other",
     }
 }
 
@@ -108,3 +115,15 @@ pub(super) fn leader(leader: LeaderEnd) -> LeaderRecord {
         },
     }
 }
+
+/// Why nothing could be started, from the words of a record.
+pub(super) fn failure_of(diagnostic: &str) -> Option<SpawnFailure> {
+    let (cause, errno) = diagnostic.split_once(' ').unwrap_or((diagnostic, ""));
+    let cause = SpawnCause::ALL.into_iter().find(|one| cause_word(*one) == cause)?;
+    let is_named = |code: &i32| format!("{:?}", nix::errno::Errno::from_raw(*code)) == errno;
+    let errno = (1..=ERRNO_MAX).find(is_named).unwrap_or(0);
+    Some(SpawnFailure { cause, errno })
+}
+
+/// The highest errno that is looked for.
+const ERRNO_MAX: i32 = 133;

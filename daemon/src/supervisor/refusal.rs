@@ -1,10 +1,10 @@
 //! Everything the supervisor can refuse, by what the caller can do. The wire code is chosen in
 //! `request`, by an exhaustive match.
 
-use procd_core::quota::QuotaError;
+use procd_core::quota::{QuotaError, Scope};
 use procd_core::{Handle, ProcessState};
 
-use super::runner::{InputError, SpawnFailure};
+use super::runner::{InputError, SignalRefusal, SpawnFailure};
 
 /// A refusal. Messages name no path, pid or anything of another owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +12,9 @@ pub enum Refusal {
     /// Unknown, removed or foreign: one answer for all of them.
     #[error("no such process")]
     NotFound,
+    /// Unknown notification, or one of another loop.
+    #[error("no such notification")]
+    NoNotification,
     /// Unknown session or wrong key: one answer for both.
     #[error("no such session, or another key")]
     SessionNotFound,
@@ -23,9 +26,61 @@ pub enum Refusal {
         /// The sentence.
         message: String,
     },
+    /// A parameter whose name is made at run time.
+    #[error("{message}")]
+    Parameter {
+        /// The field.
+        field: String,
+        /// The sentence.
+        message: String,
+    },
     /// No room.
     #[error("{0}")]
     Quota(QuotaError),
+    /// The disk of the state folder.
+    #[error("{in_use} of {max} bytes of disk are in use")]
+    Disk {
+        /// The limit, bytes.
+        max: u64,
+        /// In use, bytes.
+        in_use: u64,
+    },
+    /// The pinned bytes.
+    #[error("{in_use} of {max} bytes of the {} are pinned", scope.as_str())]
+    Pinned {
+        /// Where.
+        scope: Scope,
+        /// The limit, bytes.
+        max: u64,
+        /// Pinned, bytes.
+        in_use: u64,
+    },
+    /// The starts of the session that wait are as many as may.
+    #[error("{in_use} of {max} starts of the session are queued")]
+    Queued {
+        /// The limit.
+        max: u64,
+        /// In use.
+        in_use: u64,
+    },
+    /// A workspace is claimed by somebody else.
+    #[error("the workspace is claimed by {}", who(*process_id))]
+    Busy {
+        /// By this process, if the caller owns it.
+        process_id: Option<Handle>,
+    },
+    /// The same key with another body.
+    #[error("`request_key` was used with another request")]
+    KeyCollision,
+    /// The record that a key belonged to is removed.
+    #[error("the process of this `request_key` was removed")]
+    KeyRemoved {
+        /// What it was.
+        process_id: Handle,
+    },
+    /// Its caller waits no more.
+    #[error("the caller waits no more")]
+    Withdrawn,
     /// A count that is not the ledger's is at its limit.
     #[error("{what}: {in_use} of {max} are in use")]
     TooMany {
@@ -75,6 +130,9 @@ pub enum Refusal {
     /// Input was not taken.
     #[error("input was not taken")]
     Input(InputError),
+    /// A named signal was not sent.
+    #[error("the signal was not sent")]
+    Signal(SignalRefusal),
     /// Input to a process that has ended, or has no pipe.
     #[error("{message}")]
     StdinClosed {
@@ -113,4 +171,10 @@ pub enum Refusal {
     /// A bug, logged in full where it happened.
     #[error("internal error")]
     Internal,
+}
+
+/// What is told of who holds a workspace: a process by its handle, and only to its owner.
+fn who(process: Option<Handle>) -> String {
+    process
+        .map_or_else(|| "another writer or reader".to_owned(), |handle| format!("process {handle}"))
 }

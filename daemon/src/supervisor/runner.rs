@@ -5,17 +5,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use procd_core::lease::{Claim, ClaimKind};
 use procd_core::life::{Request, TreeSignal};
 use procd_core::quota::Ceilings;
 use procd_core::{Handle, LeaderEnd, OnLeaderExit, OriginId, Owner, Tier};
-use procd_store::record::{CommandRecord, LimitOutcome, SignalError};
+use procd_store::record::{CommandRecord, LimitOutcome, SignalError, TtySize};
 use tokio::sync::{Notify, mpsc};
 
 use super::refusal::Refusal;
 use crate::drain::OutputWriter;
+
+pub mod place;
 
 /// A start as asked: checked in form, free of the wire.
 #[derive(Debug, Clone)]
@@ -30,6 +34,8 @@ pub struct StartRequest {
     pub umask: Option<u32>,
     /// Where stdin comes from.
     pub stdin: StdinMode,
+    /// A terminal of this size in place of pipes.
+    pub tty: Option<TtySize>,
     /// One pipe for both streams.
     pub merge_streams: bool,
     /// The time from the spawn to the deadline.
@@ -46,6 +52,36 @@ pub struct StartRequest {
     pub background: bool,
     /// What becomes of descendants that outlive the leader.
     pub on_leader_exit: OnLeaderExit,
+    /// How long it may wait for room; zero = not at all.
+    pub queue_timeout: Duration,
+    /// Makes it idempotent.
+    pub key: Option<AskedKey>,
+    /// The claim on a workspace.
+    pub claim: Option<AskedClaim>,
+    /// The session's declared workspaces, which the working folder has to lie in.
+    pub workspaces: Vec<PathBuf>,
+}
+
+/// The key that makes a start idempotent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedKey {
+    /// As given.
+    pub key: String,
+    /// SHA-256 of the request's body.
+    pub body: [u8; 32],
+}
+
+/// A claim on a workspace as asked, its paths not resolved yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedClaim {
+    /// What for.
+    pub kind: ClaimKind,
+    /// The workspace, absolute.
+    pub root: PathBuf,
+    /// Paths, absolute or below the root; none = all of it.
+    pub paths: Vec<PathBuf>,
+    /// Where its fields are in the request, such as `workspace.`.
+    pub prefix: &'static str,
 }
 
 /// What runs.
@@ -77,6 +113,10 @@ pub struct PlanFacts {
     pub ceilings: Ceilings,
     /// Each limit's outcome.
     pub limits: BTreeMap<String, LimitOutcome>,
+    /// What it claims of a workspace, resolved; an unclaimed one in a declared workspace too.
+    pub claim: Option<Claim>,
+    /// Names of the variables of its environment, sorted.
+    pub variables: Vec<String>,
 }
 
 /// Runs commands. `prepare` checks everything and spawns nothing; `start` spawns.
@@ -96,6 +136,11 @@ pub trait Runner: Send + Sync + 'static {
     /// Starts a plan. Returns at once; what happens comes by `context.reports`: first exactly one
     /// of `Spawned`, `SpawnFailed`, `Aborted`, `Lost`; then as the enum says.
     fn start(&self, plan: Self::Plan, context: StartContext) -> Running;
+
+    /// Counts processes that were found outside every tree and killed.
+    fn escaped(&self) -> Arc<AtomicU64> {
+        Arc::default()
+    }
 }
 
 /// What a start is given beside its plan.
@@ -138,8 +183,10 @@ impl ReportSender {
 pub struct Running {
     /// What to do with it.
     pub orders: Arc<OrderQueue>,
-    /// Its stdin, when it is a pipe.
+    /// Its stdin, when it is a pipe, or its terminal.
     pub input: Option<Arc<dyn Input>>,
+    /// Signals it by name.
+    pub signaller: Option<Arc<dyn Signaller>>,
     /// Looks at its tree.
     pub inspector: Arc<dyn Inspector>,
 }
@@ -285,6 +332,26 @@ pub enum SpawnCause {
     ControlGroup,
     /// `process_setup_failed`: `guardian`.
     Guardian,
+    /// `pty_unavailable`.
+    Terminal,
+}
+
+impl SpawnCause {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::NoSuchProgram,
+        Self::NotExecutable,
+        Self::BadFormat,
+        Self::CwdMissing,
+        Self::CwdDenied,
+        Self::CwdNotDirectory,
+        Self::ArgumentListTooLong,
+        Self::OutOfMemory,
+        Self::OutOfDescriptors,
+        Self::Other,
+        Self::ControlGroup,
+        Self::Guardian,
+    ];
 }
 
 /// Why an end could not be observed. Words: protocol, *Error codes*.
@@ -318,25 +385,82 @@ pub struct TreeView {
     pub memory_bytes: u64,
 }
 
-/// The stdin of a process that has a pipe. All calls are serialised; none waits.
+/// A future of a trait object.
+pub type Later<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whom a named signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalTarget {
+    /// The leader alone.
+    Leader,
+    /// The whole tree; SIGSTOP and SIGCONT pause and resume it.
+    Tree,
+    /// The foreground process group of its terminal.
+    Foreground,
+}
+
+/// What became of a named signal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// Processes that got it.
+    pub count: u32,
+    /// What the kernel refused.
+    pub errors: Vec<SignalError>,
+}
+
+/// Why a named signal could not be for whom it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalRefusal {
+    /// The process has no terminal.
+    NoTerminal,
+    /// So many signals wait already.
+    Busy,
+}
+
+/// Signals a running process by name. Nothing of it is a request to end.
+pub trait Signaller: Send + Sync + std::fmt::Debug {
+    /// Sends the signal and says whom it met; nobody, when nothing runs.
+    fn signal(
+        &self,
+        signal: i32,
+        target: SignalTarget,
+    ) -> Later<'_, Result<Delivered, SignalRefusal>>;
+}
+
+/// The stdin of a process that has a pipe or a terminal. All calls are serialised; none waits.
 pub trait Input: Send + Sync + std::fmt::Debug {
-    /// Queues `bytes` and then, if asked, the end: whole or not at all.
+    /// Carries out one call, in the order resize, bytes, keys, end: whole or not at all.
     /// # Errors
     /// [`InputError`]; then nothing of this call will ever be delivered.
-    fn push(&self, bytes: &[u8], eof: bool) -> Result<InputAccepted, InputError>;
+    fn push(&self, given: Given<'_>) -> Result<InputAccepted, InputError>;
 
     /// Waits until the queue is empty and nothing unread is left in the pipe, or until input is
     /// closed.
-    fn flushed(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn flushed(&self) -> Later<'_, ()>;
+}
+
+/// One call of input.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// Bytes for stdin.
+    pub bytes: &'a [u8],
+    /// What each key types; terminals only.
+    pub keys: &'a [Vec<u8>],
+    /// Whether stdin ends behind that.
+    pub eof: bool,
+    /// A new size; terminals only.
+    pub size: Option<TtySize>,
 }
 
 /// What was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InputAccepted {
     /// Bytes of this call.
     pub accepted_bytes: u64,
     /// Bytes that wait in the queue, these included.
     pub pending_bytes: u64,
+    /// Bytes that waited and were thrown away by a key of this call.
+    pub discarded_bytes: u64,
 }
 
 /// Why nothing was taken.
@@ -353,4 +477,8 @@ pub enum InputError {
     Closed,
     /// The daemon or the session shuts down.
     ShuttingDown,
+    /// Keys or a size for what has no terminal.
+    NoTerminal,
+    /// The terminal is in line mode and would cut this line.
+    LineTooLong,
 }

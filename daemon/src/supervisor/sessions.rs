@@ -1,14 +1,14 @@
 //! Sessions: opening, attaching, closing. The supervisor's task owns them, so that a start and a
 //! close that race are in one order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use procd_core::quota::SessionLimits;
 use procd_core::settings::Limits;
 use procd_core::{LoopId, Owner, SessionId};
-use procd_store::log::LogRecord;
+use procd_store::log::{LogRecord, Removal};
 use procd_store::session::{SessionQuotas as StoredQuotas, SessionRecord};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -36,12 +36,23 @@ pub(super) struct Session {
     /// Its number in the log, for snapshots.
     pub(super) seq: u64,
     pub(super) waiters: WaiterSlots,
-    attached: u64,
+    /// The connections that are attached.
+    attached: HashSet<u64>,
+    /// Last attach, detach or end; for its retention.
+    used_at: Timestamp,
     idle_at: Option<Instant>,
     opening: Option<Reply<Opened>>,
     /// Attaches that came before the open was durable: answered right behind it.
     early: Vec<EarlyAttach>,
     pub(super) close: Option<CloseRun>,
+}
+
+/// A session that is being opened, its record not durable yet.
+#[derive(Debug)]
+pub(super) struct Opening {
+    owner: Owner,
+    minted_key: Option<[u8; SESSION_KEY_BYTES]>,
+    connection: u64,
 }
 
 /// An attach with everything its answer takes.
@@ -68,12 +79,27 @@ impl Session {
             record.quotas.waiters_session_max,
             limits.waiters_session_max,
         ));
-        let (attached, idle_at, opening, early, close) = (0, None, None, Vec::new(), None);
-        Self { record, seq, waiters, attached, idle_at, opening, early, close }
+        let used_at = record.closed_at.unwrap_or(record.created_at);
+        Self {
+            record,
+            seq,
+            waiters,
+            attached: HashSet::new(),
+            used_at,
+            idle_at: None,
+            opening: None,
+            early: Vec::new(),
+            close: None,
+        }
     }
 
     pub(super) fn state(&self) -> SessionState {
         self.record.state.into()
+    }
+
+    /// Whether it will close by itself unless somebody attaches.
+    pub(super) const fn has_idle_clock(&self) -> bool {
+        self.idle_at.is_some()
     }
 
     /// The ledger's limits of this session.
@@ -140,8 +166,10 @@ impl Task {
         let mut session = Session::restored(record.clone(), 0, &self.limits);
         self.ledger.open(owner.session, session.limits(&self.limits));
         session.opening = Some(reply);
-        session.attached = 1;
-        self.openings.insert(owner.session, (owner, minted_key));
+        self.last_connection += 1;
+        session.attached.insert(self.last_connection);
+        let connection = self.last_connection;
+        self.openings.insert(owner.session, Opening { owner, minted_key, connection });
         self.sessions.insert(owner.session, session);
         self.storage.write_session(record);
         Ok(())
@@ -208,6 +236,7 @@ impl Task {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(reply) = session.opening.take() else { return };
         let early = std::mem::take(&mut session.early);
+        self.arm_retention();
         self.answer_opening(id, reply);
         for attach in early {
             self.attach_session(attach);
@@ -216,13 +245,15 @@ impl Task {
 
     fn answer_opening(&mut self, id: SessionId, reply: Reply<Opened>) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let Some((owner, minted_key)) = self.openings.remove(&id) else { return };
+        let Some(Opening { owner, minted_key, connection }) = self.openings.remove(&id) else {
+            return;
+        };
         let Some(free) = self.ledger.free(owner) else {
             drop(reply.send(Err(Refusal::Internal)));
             return;
         };
         let waiters = session.waiters.clone();
-        let attachment = Attachment::new(id, self.own_commands.clone());
+        let attachment = Attachment::new(Some(id), connection, self.own_commands.clone());
         // A client that is gone drops the attachment, which starts the idle clock.
         drop(reply.send(Ok(Opened { owner, minted_key, free, waiters, attachment })));
     }
@@ -258,7 +289,10 @@ impl Task {
         let totals = self.totals(|entry| entry.owner.session == owner.session, Some(owner.session));
         let free = self.ledger.free(owner).ok_or(Refusal::Internal)?;
         let session = self.sessions.get_mut(&owner.session).ok_or(Refusal::SessionNotFound)?;
-        session.attached += 1;
+        self.last_connection += 1;
+        let connection = self.last_connection;
+        session.attached.insert(connection);
+        session.used_at = self.clock.wall();
         session.idle_at = None;
         Ok(Attached {
             owner,
@@ -267,15 +301,19 @@ impl Task {
             totals,
             free,
             waiters: session.waiters.clone(),
-            attachment: Attachment::new(owner.session, self.own_commands.clone()),
+            attachment: Attachment::new(Some(owner.session), connection, self.own_commands.clone()),
         })
     }
 
     /// A connection is gone: the last one starts the idle clock.
-    pub(super) fn detached(&mut self, id: SessionId) {
+    pub(super) fn detached(&mut self, id: Option<SessionId>, connection: u64) {
+        self.end_leases_of(connection);
+        self.end_subscriptions_of(connection);
         let now = self.clock.monotonic();
+        let Some(id) = id else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.attached = session.attached.saturating_sub(1);
+        session.attached.remove(&connection);
+        session.used_at = self.clock.wall();
         start_idle_clock(session, now);
         if let Some(at) = session.idle_at {
             self.timers.arm(at, Due::Session(id));
@@ -335,9 +373,21 @@ impl Task {
         session.close = Some(run);
         if session.state() == SessionState::Open {
             session.record.state = procd_store::session::SessionState::Closing;
+            self.save_session(id);
         }
+        self.refuse_waiters(Some(id));
         self.ask_all_to_end(&targets, grace);
         self.check_runs();
+    }
+
+    /// Goes on with closes that an earlier daemon had begun.
+    pub(super) fn finish_closes(&mut self) {
+        let is_closing = |session: &&Session| session.state() == SessionState::Closing;
+        let closing = self.sessions.values().filter(is_closing);
+        let ids: Vec<SessionId> = closing.map(|session| session.record.session_id).collect();
+        for id in ids {
+            self.begin_close(id, CloseRun::default(), None);
+        }
     }
 
     /// Ends the close runs whose targets have all ended or are named as failures.
@@ -385,14 +435,82 @@ impl Task {
         if run.purge {
             let handles: Vec<_> = self.table.newest_first(Some(id)).map(|e| e.handle).collect();
             for handle in handles {
-                self.remove_process(handle);
+                self.remove_process(handle, None);
             }
         }
+    }
+
+    /// Whether a connection is attached to a session.
+    pub(super) fn is_attached(&self, id: SessionId, connection: u64) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.attached.contains(&connection))
+    }
+
+    /// A session was used: its retention begins anew.
+    pub(super) fn session_used(&mut self, id: SessionId) {
+        let now = self.clock.wall();
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.used_at = session.used_at.max(now);
+        }
+    }
+
+    /// The same for the end of a restored process.
+    pub(super) fn session_used_at(&mut self, id: SessionId, at: Timestamp) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.used_at = session.used_at.max(at);
+        }
+    }
+
+    /// Saves what is changed in a session's record.
+    pub(super) fn save_session(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let batch = vec![LogRecord::session(&session.record)];
+        let submitted = self.journal.submit(Tag::SessionChanged, batch);
+        if let Some(submitted) = submitted.first() {
+            session.seq = submitted.seq;
+        }
+        self.storage.write_session(session.record.clone());
+    }
+
+    /// Removes a session that nobody used since `before`: none is attached, nothing of it runs or
+    /// is pinned.
+    pub(super) fn retire_session(&mut self, id: SessionId, before: Timestamp) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let is_busy = !session.attached.is_empty()
+            || session.opening.is_some()
+            || session.close.is_some()
+            || session.used_at > before;
+        let holds = |entry: &super::entry::Entry| !entry.is_shown_terminal() || entry.record.pinned;
+        if is_busy || self.table.newest_first(Some(id)).any(holds) {
+            return;
+        }
+        tracing::info!(session = %id, "unused for the retention age: removed");
+        let handles: Vec<_> = self.table.newest_first(Some(id)).map(|e| e.handle).collect();
+        for handle in handles {
+            self.remove_process(handle, None);
+        }
+        self.end_subscriptions_to(id);
+        self.forget_notifications(id);
+        self.feed.forget(id);
+        self.ledger.close(id);
+        self.sessions.remove(&id);
+        let removal = Removal::Session { session_id: id };
+        let submitted = self.journal.submit(Tag::SessionRemoved(id), vec![removal.into()]);
+        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
+        self.removing_sessions.insert(id, seq);
+    }
+
+    /// An operator's connection: it has no session.
+    pub(super) fn attach_operator(&mut self) -> std::sync::Arc<Attachment> {
+        self.last_connection += 1;
+        Attachment::new(None, self.last_connection, self.own_commands.clone())
     }
 }
 
 fn start_idle_clock(session: &mut Session, now: Instant) {
-    if session.attached == 0 && session.state() == SessionState::Open && session.close.is_none() {
+    if session.attached.is_empty()
+        && session.state() == SessionState::Open
+        && session.close.is_none()
+    {
         session.idle_at = session.record.idle_close_ms.map(|ms| now + Duration::from_millis(ms));
     }
 }
@@ -427,6 +545,7 @@ fn new_record(
         state: procd_store::session::SessionState::Open,
         closed_at: None,
         had_subscriber: false,
+        events_dropped_through: 0,
     }
 }
 

@@ -1,23 +1,34 @@
 //! The start of the supervisor's task, with what was restored.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use procd_core::quota::Ledger;
 use procd_core::settings::Limits;
 use procd_core::{End, Life, Owner};
 use procd_store::folder::StateFolder;
-use procd_store::log::CommitLog;
+use procd_store::log::{CommitLog, Removal};
+use procd_store::manifest::NumberedEvent;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::api::{Prepared, Preparer, Supervisor};
+use super::api::{Prepared, Preparer};
 use super::entry::{Entry, Storage as EndStorage};
+use super::feed::Feed;
+use super::handle::Supervisor;
 use super::journal::Journal;
+use super::keys::Keys;
+use super::leases::Leases;
+use super::notices::Notices;
+use super::queue::Queue;
+use super::removal::{Removing, retained};
+use super::retention::{Kept, Retention};
 use super::runner::Runner;
 use super::sessions::Session;
 use super::storage::{DONE_MAX, Storage};
+use super::subscriptions::Subscriptions;
 use super::table::Table;
 use super::task::{COMMANDS_MAX, COMMITS_MAX, Inbox, REPORTS_MAX, Restoring, Task};
 use super::timers::Timers;
@@ -68,6 +79,16 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         table: Table::default(),
         sessions: HashMap::new(),
         openings: HashMap::new(),
+        last_connection: 0,
+        leases: Leases::default(),
+        queue: Queue::default(),
+        keys: Keys::default(),
+        feed: Feed::default(),
+        subscriptions: Subscriptions::default(),
+        notices: Notices::default(),
+        retention: Retention::default(),
+        publishing: VecDeque::new(),
+        is_asking: false,
         ledger: Ledger::new(parts.limits.running_daemon_max),
         timers: Timers::default(),
         journal: Journal::new(parts.log, commits),
@@ -77,6 +98,8 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         restoring: Restoring { pending: HashSet::new(), done: Some(restored) },
         shutdown: None,
         removing: HashMap::new(),
+        removing_sessions: HashMap::new(),
+        pin_replies: HashMap::new(),
         reports,
         own_commands: commands.downgrade(),
         limits: parts.limits,
@@ -90,7 +113,11 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         news,
     };
     Spawned {
-        supervisor: Supervisor { commands, prepare: preparer(runner) },
+        supervisor: Supervisor {
+            commands,
+            prepare: preparer(runner),
+            tickets: Arc::new(AtomicU64::new(0)),
+        },
         task: tokio::spawn(task.run(inbox)),
         restored: restored_in,
     }
@@ -117,15 +144,87 @@ impl Task {
             self.sessions.insert(session.record.session_id, session);
         }
         self.start_idle_clocks();
+        for (seq, removal) in recovered.kept_keys {
+            self.restore_removed_key(seq, removal);
+        }
         for process in recovered.processes {
             self.take_over_process(process);
         }
-        for (seq, session, handle) in recovered.removals {
-            self.removing.insert(handle, (session, seq));
-            self.storage.remove_process(session, handle);
+        self.take_over_events();
+        for (seq, removal) in recovered.removals {
+            self.take_over_removal(seq, removal);
         }
+        for (seq, notification) in recovered.notifications {
+            let entry = self.table.get(notification.process_id());
+            let ended_at = entry.and_then(|entry| entry.record.finished_at);
+            let ended_at = ended_at.unwrap_or_else(|| self.clock.wall());
+            self.notification_made(notification, seq, 0, ended_at);
+        }
+        for collision in recovered.collisions {
+            self.restore_collision(collision);
+        }
+        self.take_over_retention();
+        self.finish_closes();
         self.restoring.settle(None);
         crate::failpoint::hit("restore-taken-over");
+    }
+
+    /// The journals: the events of all records by their numbers.
+    fn take_over_events(&mut self) {
+        let mut events: Vec<_> = self
+            .table
+            .all()
+            .flat_map(|entry| {
+                let of = |held: &NumberedEvent| (entry.owner.session, held.seq, entry.handle);
+                entry.events.iter().map(of).collect::<Vec<_>>()
+            })
+            .collect();
+        events.sort_unstable();
+        for (session, seq, handle) in events {
+            self.feed.add(session, seq, handle, 0);
+        }
+        for (id, session) in &self.sessions {
+            self.feed.dropped_through(*id, session.record.events_dropped_through);
+        }
+    }
+
+    fn take_over_removal(&mut self, seq: u64, removal: Removal) {
+        match removal {
+            Removal::Process { session_id, process_id, .. } => {
+                let standing = Removing::standing(seq, session_id, removal);
+                self.removing.insert(process_id, standing);
+                self.storage.remove_process(session_id, process_id);
+            }
+            Removal::Session { session_id } => {
+                self.removing_sessions.insert(session_id, seq);
+                self.storage.remove_session(session_id);
+            }
+            Removal::Notification { .. } => {}
+        }
+    }
+
+    /// What ended and is sealed counts for retention: by the time of its end until it is used.
+    fn take_over_retention(&mut self) {
+        let sealed = self.table.all().filter(|entry| entry.storage == EndStorage::Sealed);
+        let mut kept: Vec<_> = sealed
+            .map(|entry| {
+                let at = entry.record.finished_at.unwrap_or(entry.record.created_at);
+                let bytes = retained(entry);
+                (at, entry.handle, entry.owner.session, bytes, entry.record.pinned)
+            })
+            .collect();
+        kept.sort_unstable();
+        let measured: Vec<_> =
+            kept.iter().map(|(_, handle, session, ..)| (*session, *handle)).collect();
+        for (at, handle, session, bytes, is_pinned) in kept {
+            self.session_used_at(session, at);
+            self.retention.keep(handle, Kept::new(session, at, bytes, is_pinned));
+            if is_pinned {
+                self.retention.count_pinned(session, bytes, true);
+            }
+        }
+        self.storage.measure(measured);
+        self.arm_retention();
     }
 
     fn take_over_process(&mut self, process: RecoveredProcess) {
@@ -148,6 +247,7 @@ impl Task {
             (false, false) => EndStorage::Sealing,
         };
         let leftovers = record.leftovers;
+        self.restore_key(&record);
         self.table.insert(Entry {
             handle,
             owner,
@@ -161,6 +261,7 @@ impl Task {
             output: output.clone(),
             active: None,
             storage,
+            left: None,
         });
         if is_lost {
             self.restoring.pending.insert(handle);

@@ -1,12 +1,14 @@
-//! Stops: one process for a caller. Escalation is the table's business; here is who waits for
+//! Stops: one process for a caller, or many. Escalation is the table's business; here is who waits for
 //! what.
 
 use std::time::Duration;
 
 use procd_core::{Event, Handle, StopMode};
+use tokio::sync::oneshot;
 
-use super::api::{Caller, Reply, StopOutcome};
+use super::api::{Caller, Reply, StopOutcome, StopScope};
 use super::entry::StopWaiter;
+use super::refusal::Refusal;
 use super::task::Task;
 
 impl Task {
@@ -37,5 +39,37 @@ impl Task {
         }
         self.drive(handle, Event::Requested(mode.into()), grace);
         self.arm(handle);
+    }
+
+    /// Stops all that runs of a loop or a session.
+    pub(super) fn stop_all(
+        &mut self,
+        caller: Caller,
+        which: StopScope,
+        mode: StopMode,
+        grace: Option<Duration>,
+    ) -> Result<Vec<oneshot::Receiver<Result<StopOutcome, Refusal>>>, Refusal> {
+        let session = match caller {
+            Caller::Owner(owner) => owner.session,
+            Caller::Operator => which.session.ok_or(Refusal::SessionNotFound)?,
+        };
+        if !self.sessions.contains_key(&session) {
+            return Err(Refusal::SessionNotFound);
+        }
+        let mut stops = Vec::new();
+        for handle in self.table.live_of(Some(session)) {
+            let Some(entry) = self.table.get(handle) else { continue };
+            let caller = match caller {
+                Caller::Owner(owner) if which.whole_session || owner == entry.owner => {
+                    Caller::Owner(entry.owner)
+                }
+                Caller::Owner(_) => continue,
+                Caller::Operator => Caller::Operator,
+            };
+            let (reply, stopped) = oneshot::channel();
+            self.stop(caller, handle, mode, grace, reply);
+            stops.push(stopped);
+        }
+        Ok(stops)
     }
 }

@@ -1,7 +1,8 @@
 //! The disk work the supervisor asks for and never waits for: seals, files of manifests and
 //! sessions, removals. Each job answers with one [`Done`].
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,22 @@ pub(super) enum Done {
     /// The files of a removed process are gone, or will be swept.
     Removed { handle: Handle },
     /// The file of a manifest stands, or not.
-    Manifest { handle: Handle, is_stored: bool },
+    Manifest { handle: Handle, stored: Option<Stored> },
+    /// The files of ended processes of an earlier daemon were measured.
+    Measured { processes: Vec<(Handle, u64)>, other_bytes: u64 },
+    /// The files of a removed session are gone, or will be swept.
+    SessionRemoved { id: SessionId },
+    /// Nothing to be told.
+    Swept,
+}
+
+/// What the state folder takes, bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stored {
+    /// The files of the process.
+    pub(super) process_bytes: u64,
+    /// Log and quarantine.
+    pub(super) other_bytes: u64,
 }
 
 /// What a seal came to.
@@ -110,9 +126,41 @@ impl Storage {
     /// Writes the file of a sealed record.
     pub(super) fn write_manifest(&self, file: ManifestFile) {
         let handle = file.record.process_id;
-        self.job(move |folder| Done::Manifest {
-            handle,
-            is_stored: told("manifest", procd_store::manifest::write(folder, &file)),
+        let session = file.record.session_id;
+        self.job(move |folder| {
+            crate::failpoint::hit("manifest-before-write");
+            let is_stored = told("manifest", procd_store::manifest::write(folder, &file));
+            crate::failpoint::hit("manifest-after-write");
+            let stored = is_stored.then(|| Stored {
+                process_bytes: process_bytes(folder, session, handle),
+                other_bytes: other_bytes(folder),
+            });
+            Done::Manifest { handle, stored }
+        });
+    }
+
+    /// Measures the files of ended processes.
+    pub(super) fn measure(&self, processes: Vec<(SessionId, Handle)>) {
+        self.job(move |folder| {
+            let bytes = |(session, handle)| (handle, process_bytes(folder, session, handle));
+            let processes = processes.into_iter().map(bytes).collect();
+            Done::Measured { processes, other_bytes: other_bytes(folder) }
+        });
+    }
+
+    /// Removes what is in quarantine for longer than `age`.
+    pub(super) fn sweep_quarantine(&self, age: Duration) {
+        self.job(move |folder| {
+            sweep_older(&folder.quarantine_path(), age);
+            Done::Swept
+        });
+    }
+
+    /// Removes the folder of a session whose removal is in the log.
+    pub(super) fn remove_session(&self, id: SessionId) {
+        self.job(move |folder| {
+            told("session removal", remove_folder(&folder.session_path(id)));
+            Done::SessionRemoved { id }
         });
     }
 
@@ -120,7 +168,11 @@ impl Storage {
     /// swept at the next restore.
     pub(super) fn remove_process(&self, session: SessionId, handle: Handle) {
         self.job(move |folder| {
+            crate::failpoint::hit("removal-before-files");
             told("removal", procd_store::manifest::remove(folder, session, &handle));
+            crate::failpoint::hit("removal-between-files");
+            told("removal", remove_folder(&folder.spool_path(session, &handle)));
+            crate::failpoint::hit("removal-after-files");
             Done::Removed { handle }
         });
     }
@@ -151,6 +203,53 @@ fn told(what: &str, result: Result<(), StoreError>) -> bool {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::error!(what, error = %error, cause, "the state folder refused a write");
             false
+        }
+    }
+}
+
+/// Removes a folder with all in it; none there is fine.
+fn remove_folder(path: &Path) -> Result<(), StoreError> {
+    match std::fs::remove_dir_all(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(StoreError::io("remove", path, source)),
+    }
+}
+
+fn process_bytes(folder: &StateFolder, session: SessionId, handle: Handle) -> u64 {
+    disk_bytes(&folder.manifest_path(session, &handle))
+        + disk_bytes(&folder.spool_path(session, &handle))
+}
+
+fn other_bytes(folder: &StateFolder) -> u64 {
+    disk_bytes(&folder.commit_path()) + disk_bytes(&folder.quarantine_path())
+}
+
+/// What a file, or all in a folder, takes of the disk; what is not there takes nothing.
+fn disk_bytes(path: &Path) -> u64 {
+    /// Bytes of a block as the kernel counts them.
+    const BLOCK_BYTES: u64 = 512;
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };
+    let own = metadata.blocks() * BLOCK_BYTES;
+    if !metadata.is_dir() {
+        return own;
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return own };
+    entries.flatten().fold(own, |sum, entry| sum + disk_bytes(&entry.path()))
+}
+
+fn sweep_older(path: &Path, age: Duration) {
+    let Ok(entries) = std::fs::read_dir(path) else { return };
+    for entry in entries.flatten() {
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let is_old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= age));
+        if !is_old {
+            continue;
+        }
+        let path = entry.path();
+        let removed = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
+        if let Err(error) = removed {
+            tracing::warn!(%error, "a file in quarantine cannot be removed");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The supervisor's task: one closed set of events in, one handler each. Nothing in here waits
 //! for a process, a disk or a client.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +11,25 @@ use procd_core::{Handle, Owner, SessionId};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::api::{
-    Caller, Command, Gate, ListFilter, ListPage, SESSION_KEY_BYTES, SessionFacts, SessionState,
-    Status,
-};
+use super::api::{Command, Gate, Pinned, Reply, SessionState};
 use super::entry::Entry;
+use super::feed::Feed;
 use super::journal::{Committed, Journal, Saved, Tag};
+use super::keys::Keys;
+use super::leases::Leases;
+use super::notices::Notices;
+use super::publish::Publishing;
+use super::queue::Queue;
 use super::refusal::Refusal;
+use super::removal::Removing;
+use super::retention::Retention;
 use super::runner::Report;
-use super::sessions::{EarlyAttach, Sessions};
+use super::sessions::{EarlyAttach, Opening, Sessions};
 use super::shutdown::ShutdownRun;
 use super::storage::{Done, Storage};
+use super::subscriptions::Subscriptions;
 use super::table::Table;
 use super::timers::{Due, Timers};
-use super::view::Totals;
 use crate::clock::Clock;
 use crate::drain::{Budgets, SpoolNews};
 
@@ -53,8 +58,18 @@ pub(super) struct Task {
     pub(super) boot_id: Uuid,
     pub(super) table: Table,
     pub(super) sessions: Sessions,
-    pub(super) openings: HashMap<SessionId, (Owner, Option<[u8; SESSION_KEY_BYTES]>)>,
+    pub(super) openings: HashMap<SessionId, Opening>,
+    pub(super) last_connection: u64,
     pub(super) ledger: Ledger,
+    pub(super) leases: Leases,
+    pub(super) queue: Queue,
+    pub(super) keys: Keys,
+    pub(super) feed: Feed,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) notices: Notices,
+    pub(super) retention: Retention,
+    pub(super) publishing: VecDeque<Publishing>,
+    pub(super) is_asking: bool,
     pub(super) timers: Timers,
     pub(super) journal: Journal,
     pub(super) storage: Storage,
@@ -64,7 +79,11 @@ pub(super) struct Task {
     pub(super) restoring: Restoring,
     pub(super) shutdown: Option<ShutdownRun>,
     /// Removed processes whose files may still stand, with the number of their removal.
-    pub(super) removing: HashMap<Handle, (SessionId, u64)>,
+    pub(super) removing: HashMap<Handle, Removing>,
+    /// Removed sessions whose files may still stand, with the number of their removal.
+    pub(super) removing_sessions: HashMap<SessionId, u64>,
+    /// Who waits for a pin to be durable: what was asked and the sum then.
+    pub(super) pin_replies: HashMap<Handle, Vec<(bool, u64, Reply<Pinned>)>>,
     pub(super) reports: mpsc::Sender<(Handle, Report)>,
     pub(super) own_commands: mpsc::WeakSender<Command>,
 }
@@ -137,23 +156,51 @@ impl Task {
             Command::AttachSession { owner, key, reply } => {
                 self.attach_session(EarlyAttach { owner, key, reply });
             }
-            Command::Detached { session } => self.detached(session),
+            Command::AttachOperator { reply } => drop(reply.send(self.attach_operator())),
+            Command::Detached { session, connection } => self.detached(session, connection),
             Command::CloseSession { owner, purge, grace, reply } => {
                 self.close_session(owner, purge, grace, reply);
             }
-            Command::Gate { owner, reply } => drop(reply.send(self.gate(owner))),
-            Command::Admit { owner, request, prepared, reply } => {
-                self.admit(owner, &request, prepared, reply);
+            Command::Gate { owner, key, reply } => drop(reply.send(self.pass(owner, key))),
+            Command::KeyFreed { owner, key, refusal } => self.key_freed(owner, key, &refusal),
+            Command::Admit { owner, request, prepared, ticket, reply } => {
+                self.admit(owner, request, prepared, ticket, reply);
             }
+            Command::AcquireLease { owner, connection, claim, wait, reply } => {
+                self.acquire_lease(owner, connection, claim, wait, reply);
+            }
+            Command::ReleaseLease { owner, id, reply } => {
+                drop(reply.send(self.release_lease(owner, id)));
+            }
+            Command::Withdraw { ticket } => self.withdraw(ticket),
             Command::Background { owner, handle, reply } => {
                 drop(reply.send(self.background(owner, handle)));
             }
             Command::Find { caller, handles, reply } => {
-                let find = |handle| self.table.find(caller, handle).map(Entry::view);
-                drop(reply.send(handles.into_iter().map(find).collect()));
+                let found = handles.into_iter().map(|handle| self.find(caller, handle)).collect();
+                drop(reply.send(found));
+            }
+            Command::Remove { caller, handle, reply } => self.remove_asked(caller, handle, reply),
+            Command::Pin { caller, handle, is_pinned, reply } => {
+                self.pin(caller, handle, is_pinned, reply);
+            }
+            Command::Subscribe { caller, asked, reply } => {
+                drop(reply.send(self.subscribe(caller, *asked)));
+            }
+            Command::AcknowledgeEvents { connection, request, up_to, reply } => {
+                drop(reply.send(self.acknowledge_events(connection, request, up_to)));
+            }
+            Command::Unsubscribe { connection, request, reply } => {
+                drop(reply.send(self.unsubscribe(connection, request)));
+            }
+            Command::AnswerNotification { owner, command_id, answer, reply } => {
+                self.answer_notification(owner, command_id, answer, reply);
             }
             Command::Stop { caller, handle, mode, grace, reply } => {
                 self.stop(caller, handle, mode, grace, reply);
+            }
+            Command::StopAll { caller, which, mode, grace, reply } => {
+                drop(reply.send(self.stop_all(caller, which, mode, grace)));
             }
             Command::List { caller, filter, reply } => {
                 drop(reply.send(self.list(caller, &filter)));
@@ -164,20 +211,33 @@ impl Task {
         }
     }
 
-    fn committed(&mut self, Committed { tag, saved }: Committed) {
+    fn committed(&mut self, Committed { tag, saved, order }: Committed) {
         let is_durable = saved == Saved::Yes;
+        if is_durable {
+            self.journal.note_durable(order);
+        } else {
+            self.ask_again();
+        }
         match tag {
             Tag::Start(handle) => self.start_logged(handle, is_durable),
             Tag::End(handle) => self.end_logged(handle, saved),
             Tag::SessionOpened(session) => self.session_logged(session, is_durable),
             Tag::SessionClosed(session) => self.session_closed(session),
-            // Not durable yet: the files go at the next restore.
-            Tag::Removal(session, handle) if is_durable => {
-                crate::failpoint::hit("removal-durable");
-                self.storage.remove_process(session, handle);
+            Tag::Removal(handle) => self.removal_logged(handle, saved),
+            Tag::Pin(handle) => self.pin_logged(handle, saved),
+            Tag::Answer(session, command_id) => {
+                self.answer_logged(session, command_id, is_durable);
             }
-            Tag::Removal(..) | Tag::Update(_) | Tag::Snapshot => {}
+            // Not durable yet: the files go at the next restore.
+            Tag::SessionRemoved(session) if is_durable => self.storage.remove_session(session),
+            Tag::Asked => self.is_asking = false,
+            Tag::SessionRemoved(_)
+            | Tag::SessionChanged
+            | Tag::Update(_)
+            | Tag::Other
+            | Tag::Snapshot => {}
         }
+        self.publish_durable();
         if self.journal.part_is_full() {
             let snapshot = self.snapshot();
             self.journal.start_part(snapshot);
@@ -189,7 +249,15 @@ impl Task {
             Done::Session { id, refusal } => self.session_stored(id, refusal),
             Done::Sealed { handle, result } => self.sealed(handle, result),
             Done::Removed { handle } => drop(self.removing.remove(&handle)),
-            Done::Manifest { handle, is_stored } => self.manifest_stored(handle, is_stored),
+            Done::Manifest { handle, stored } => self.manifest_stored(handle, stored),
+            Done::SessionRemoved { id } => drop(self.removing_sessions.remove(&id)),
+            Done::Measured { processes, other_bytes } => {
+                self.retention.other_bytes = other_bytes;
+                for (handle, bytes) in processes {
+                    self.retention.measured(handle, bytes);
+                }
+            }
+            Done::Swept => {}
         }
     }
 
@@ -199,6 +267,10 @@ impl Task {
             match due {
                 Due::Process(handle) => self.process_due(handle, now),
                 Due::Session(id) => self.session_due(id, now),
+                Due::Queue(number) => self.queue_due(number, now),
+                Due::Stopped(owner) => self.stopped_due(owner, now),
+                Due::Retention => self.retention_due(),
+                Due::Journal => self.journal.barrier(Tag::Asked),
                 Due::Shutdown => self.check_runs(),
             }
         }
@@ -249,77 +321,4 @@ impl Task {
         }
         Ok(Gate { workspaces: session.record.workspaces.clone(), guard: session.record.guard })
     }
-
-    /// Processes that `which` accepts, by the state that readers see.
-    pub(super) fn totals(
-        &self,
-        which: impl Fn(&Entry) -> bool,
-        session: Option<SessionId>,
-    ) -> Totals {
-        let mut totals = Totals::new();
-        for entry in self.table.newest_first(session).filter(|entry| which(entry)) {
-            *totals.entry(entry.shown.borrow().record.state).or_insert(0) += 1;
-        }
-        totals
-    }
-
-    fn list(&self, caller: Caller, filter: &ListFilter) -> Result<ListPage, Refusal> {
-        let session = match caller {
-            Caller::Owner(owner) => Some(owner.session),
-            Caller::Operator => filter.session,
-        };
-        if let (Caller::Operator, Some(id)) = (caller, session)
-            && !self.sessions.contains_key(&id)
-        {
-            return Err(Refusal::SessionNotFound);
-        }
-        let may_see = |entry: &Entry| match caller {
-            Caller::Owner(owner) => filter.whole_session || entry.owner == owner,
-            Caller::Operator => true,
-        };
-        let before = match filter.after {
-            None => u64::MAX,
-            Some(handle) => {
-                let after = self.table.get(handle).filter(|entry| may_see(entry));
-                let after =
-                    after.filter(|entry| session.is_none_or(|id| entry.owner.session == id));
-                after.ok_or(Refusal::NotFound)?.number
-            }
-        };
-        let mut views = Vec::new();
-        let mut next = None;
-        for entry in self.table.newest_first(session) {
-            if entry.number >= before || !may_see(entry) || !fits_filter(entry, filter) {
-                continue;
-            }
-            if views.len() == filter.limit {
-                next = views.last().map(|view: &super::view::ProcessView| view.handle);
-                break;
-            }
-            views.push(entry.view());
-        }
-        let free = match caller {
-            Caller::Owner(owner) => self.ledger.free(owner),
-            Caller::Operator => None,
-        };
-        Ok(ListPage { views, next, totals: self.totals(may_see, session), free })
-    }
-
-    fn status(&self, session: Option<SessionId>) -> Status {
-        Status {
-            sessions: self.sessions.len() as u64,
-            totals: self.totals(|_| true, session),
-            storage_writable: self.journal.is_writable(),
-            session: session.and_then(|id| self.sessions.get(&id)).map(|session| SessionFacts {
-                label: session.record.label.clone(),
-                state: session.state(),
-            }),
-        }
-    }
-}
-
-fn fits_filter(entry: &Entry, filter: &ListFilter) -> bool {
-    let snapshot = entry.shown.borrow();
-    filter.state.is_none_or(|state| snapshot.record.state == state)
-        && filter.label.as_ref().is_none_or(|label| snapshot.record.label.as_ref() == Some(label))
 }

@@ -2,6 +2,10 @@
 
 mod admission;
 mod ends;
+mod journal;
+mod keys;
+mod queue;
 mod restore;
+mod retention;
 mod sessions;
 mod world;

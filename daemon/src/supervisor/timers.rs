@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use procd_core::{Handle, SessionId};
+use procd_core::{Handle, Owner, SessionId};
 use tokio::time::Instant;
 
 /// Who is to be looked at.
@@ -14,6 +14,14 @@ pub(super) enum Due {
     Process(Handle),
     /// A session: its idle clock.
     Session(SessionId),
+    /// Somebody who waits for room: the time is over.
+    Queue(u64),
+    /// Notifications that a loop could not take.
+    Stopped(Owner),
+    /// The ages of what is kept.
+    Retention,
+    /// Batches that were not durable: whether they are now.
+    Journal,
     /// The shutdown of the daemon: its bound.
     Shutdown,
 }

@@ -10,7 +10,7 @@ use procd_store::record::Record;
 use tokio::sync::watch;
 
 use super::refusal::Refusal;
-use super::runner::{Input, Inspector};
+use super::runner::{Input, Inspector, Signaller};
 use crate::drain::Output;
 
 /// A record as readers may see it now. A terminal state shows here only once its batch is
@@ -42,8 +42,10 @@ pub struct ProcessView {
     pub owner: Owner,
     /// Its output.
     pub output: Output,
-    /// Its stdin while it runs and has a pipe.
+    /// Its stdin while it runs and has a pipe or a terminal.
     pub input: Option<Arc<dyn Input>>,
+    /// Signals it while it runs.
+    pub signaller: Option<Arc<dyn Signaller>>,
     /// Looks at its tree while it runs.
     pub inspector: Option<Arc<dyn Inspector>>,
     /// The record as it changes; `changed()` wakes on each new generation.
@@ -55,6 +57,14 @@ impl ProcessView {
     #[must_use]
     pub fn now(&self) -> Snapshot {
         self.snapshot.borrow().clone()
+    }
+
+    /// Waits until the end is visible, or that the leader has ended and its tree is kept: whether
+    /// it is the end. Cancel safe.
+    pub async fn leader_ended(&mut self) -> bool {
+        let has_ended = |seen: &Snapshot| seen.is_terminal() || seen.record.leader.is_some();
+        drop(self.snapshot.wait_for(has_ended).await);
+        self.now().is_terminal()
     }
 
     /// Waits until the end is visible. Cancel safe.

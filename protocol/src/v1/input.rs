@@ -20,13 +20,13 @@ params! {
         data: String,
         /// Bytes for stdin, at most 1 MiB.
         data_base64: Base64Bytes,
-        /// Names of keys. Not in force yet.
+        /// Names of keys; for a terminal.
         keys: Vec<String>,
         /// Whether stdin ends behind the data.
         eof: bool,
-        /// Rows of the terminal. Not in force yet.
+        /// Rows of the terminal; with `cols`.
         rows: u64,
-        /// Columns of the terminal. Not in force yet.
+        /// Columns of the terminal; with `rows`.
         cols: u64,
         /// How long to wait until nothing is left unread, milliseconds.
         flush_ms: u64,
@@ -81,12 +81,6 @@ impl Params for InputParams {
         let does = first_given!(self: data, data_base64, keys, rows).is_some();
         let why = "or `data_base64`, `keys`, `eof` or a size has to be there";
         require(does || self.eof == Some(true), "data", why)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(
-            self: keys, rows, cols,
-        )
     }
 }
 

@@ -1,8 +1,9 @@
 //! process/stop, process/inspect, process/list, and the record they show.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::common::{
     Free, Leader, ProcessState, Reason, Scope, SignalError, StopResult, Tier, Totals, is_false,
@@ -10,7 +11,7 @@ use super::common::{
 use super::{Method, Params};
 use crate::field::{FieldError, duration, params, text, within};
 use crate::ids::{LoopId, OriginId, ProcessId, SessionId};
-use crate::limits::{AFTER_CHARS_MAX, LIST_LIMIT_MAX, NAME_CHARS_MAX};
+use crate::limits::{AFTER_CHARS_MAX, LIST_LIMIT_MAX, NAME_CHARS_MAX, SIGNAL_MAX};
 use crate::words::{Open, words};
 
 words! {
@@ -45,6 +46,90 @@ impl Params for StopParams {
     fn validate(&self) -> Result<(), FieldError> {
         duration("grace_ms", self.grace_ms, 0)
     }
+}
+
+words! {
+    /// Whom a named signal is for.
+    SignalTarget, "a target" {
+        /// The command itself.
+        Leader = "leader",
+        /// Its whole tree.
+        Tree = "tree",
+        /// The foreground process group of its terminal.
+        Foreground = "foreground",
+    }
+}
+
+params! {
+    /// Parameters of `process/signal`.
+    SignalParams required {
+        /// The process.
+        process_id: ProcessId,
+        /// The name with SIG, or the number.
+        signal: SignalName,
+    } optional {
+        /// Default `leader`.
+        target: SignalTarget,
+    }
+}
+
+impl Params for SignalParams {
+    const METHOD: Method = Method::ProcessSignal;
+    type Result = SignalResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        match &self.signal {
+            SignalName::Number(number) => within("signal", Some(*number), 1, SIGNAL_MAX),
+            SignalName::Name(name) => text("signal", Some(name), 1, NAME_CHARS_MAX),
+        }
+    }
+}
+
+/// A signal by its name with SIG or by its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignalName {
+    /// Such as `SIGHUP`.
+    Name(String),
+    /// 1..=64.
+    Number(u64),
+}
+
+impl Serialize for SignalName {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Name(name) => to.serialize_str(name),
+            Self::Number(number) => to.serialize_u64(*number),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SignalName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct NameOrNumber;
+        impl serde::de::Visitor<'_> for NameOrNumber {
+            type Value = SignalName;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a signal or its number")
+            }
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<SignalName, E> {
+                Ok(SignalName::Name(name.to_owned()))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<SignalName, E> {
+                Ok(SignalName::Number(number))
+            }
+        }
+        from.deserialize_any(NameOrNumber)
+    }
+}
+
+/// Result of `process/signal`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalResult {
+    /// Processes that got it; none when it has ended.
+    pub delivered: u64,
+    /// What the kernel refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signal_errors: Vec<SignalError>,
 }
 
 params! {
@@ -85,6 +170,58 @@ pub struct Usage {
     pub cpu_ms: u64,
     /// Resident memory, bytes.
     pub memory_bytes: u64,
+}
+
+params! {
+    /// Parameters of `process/remove`.
+    RemoveParams required {
+        /// The process, which has ended.
+        process_id: ProcessId,
+    } optional {}
+}
+
+impl Params for RemoveParams {
+    const METHOD: Method = Method::ProcessRemove;
+    type Result = RemoveResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `process/remove`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveResult {
+    /// Always true.
+    pub removed: bool,
+}
+
+params! {
+    /// Parameters of `process/pin`.
+    PinParams required {
+        /// The process, which has ended.
+        process_id: ProcessId,
+        /// Whether retention leaves it alone.
+        pinned: bool,
+    } optional {}
+}
+
+impl Params for PinParams {
+    const METHOD: Method = Method::ProcessPin;
+    type Result = PinResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `process/pin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinResult {
+    /// As it is now.
+    pub pinned: bool,
+    /// Retained bytes of the pinned outputs of the session.
+    pub pinned_bytes: u64,
 }
 
 params! {

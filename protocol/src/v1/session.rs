@@ -1,8 +1,9 @@
-//! session/open, session/attach, session/close.
+//! session/open, session/attach, session/close, session/stop_all.
 
 use serde::{Deserialize, Serialize};
 
-use super::common::{Free, StopResult, Totals};
+use super::common::{Free, Scope, StopResult, Totals};
+use super::process::StopMode;
 use super::{Method, Params, first_given};
 use crate::field::{FieldError, duration, items, no_nul, number, params, require, text};
 use crate::ids::{LoopId, SessionId, SessionKey};
@@ -32,7 +33,7 @@ params! {
         session_key: SessionKey,
         /// What the client calls it, at most 128 characters.
         label: String,
-        /// Absolute folders, at most 16. Not in force yet.
+        /// Absolute folders, at most 16: working folders lie in one of them.
         workspaces: Vec<String>,
         /// Not in force yet.
         guard: bool,
@@ -79,7 +80,7 @@ impl Params for SessionOpenParams {
     }
 
     fn later(&self) -> Option<&'static str> {
-        first_given!(self: workspaces, guard)
+        first_given!(self: guard)
     }
 }
 
@@ -185,4 +186,34 @@ pub struct SessionCloseResult {
     /// Those that could not be.
     #[serde(default)]
     pub failures: Vec<StopResult>,
+}
+
+params! {
+    /// Parameters of `session/stop_all`.
+    StopAllParams optional {
+        /// Default `loop`; for owners.
+        scope: Scope,
+        /// The session; for operators, who have to name it.
+        session_id: SessionId,
+        /// Default `terminate`.
+        mode: StopMode,
+        /// In place of the configured graceful period; 0 = escalate at once.
+        grace_ms: u64,
+    }
+}
+
+impl Params for StopAllParams {
+    const METHOD: Method = Method::SessionStopAll;
+    type Result = StopAllResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        duration("grace_ms", self.grace_ms, 0)
+    }
+}
+
+/// Result of `session/stop_all`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopAllResult {
+    /// What became of each that ran.
+    pub results: Vec<StopResult>,
 }

@@ -33,7 +33,7 @@ words! {
     OnLeaderExit, "what follows the leader's exit" {
         /// They are ended.
         KillTree = "kill_tree",
-        /// The process runs on until they are gone. Not in force yet.
+        /// The process runs on until they are gone.
         KeepTree = "keep_tree",
     }
 }
@@ -79,15 +79,15 @@ params! {
         env: Env,
         /// Values that are not UTF-8. Not in force yet.
         env_base64: EnvBase64,
-        /// 0..=511. Not in force yet.
+        /// 0..=511; absent = the configured one.
         umask: u64,
         /// Default: `pipe` with `background`, `yield_time_ms` or `tty`, else `null`.
         stdin: Stdin,
-        /// A pseudo-terminal. Not in force yet.
+        /// A pseudo-terminal in place of pipes.
         tty: bool,
-        /// Its rows, 1..=65535. Not in force yet.
+        /// Its rows, 1..=65535; default 24.
         rows: u64,
-        /// Its columns, 1..=65535. Not in force yet.
+        /// Its columns, 1..=65535; default 80.
         cols: u64,
         /// One pipe for stdout and stderr.
         merge_streams: bool,
@@ -97,9 +97,9 @@ params! {
         yield_time_ms: u64,
         /// The deadline of the process, milliseconds from its spawn; from 1.
         timeout_ms: u64,
-        /// How long to wait for room. Not in force yet.
+        /// How long to wait for room; default 0.
         queue_timeout_ms: u64,
-        /// What becomes of leftovers. `keep_tree` is not in force yet.
+        /// What becomes of leftovers. `keep_tree` does not go with `tty`.
         on_leader_exit: OnLeaderExit,
         /// The memory window, from 4 KiB to the ceiling of a process.
         memory_bytes: u64,
@@ -111,7 +111,7 @@ params! {
         limits_required: bool,
         /// Not in force yet.
         limits_fallback: LimitsFallback,
-        /// A claim on a workspace. Not in force yet.
+        /// A claim on a workspace. `enforce` and `paths_read` are not in force yet.
         workspace: WorkspaceClaim,
         /// A namespace of its own. Not in force yet.
         isolate: bool,
@@ -119,7 +119,7 @@ params! {
         origin: OriginId,
         /// What the client calls it, at most 128 characters.
         label: String,
-        /// Makes the start idempotent, 1..=128 characters. Not in force yet.
+        /// Makes the start idempotent, 1..=128 characters.
         request_key: String,
         /// Whether the process may itself be a client. Not in force yet.
         allow_client: bool,
@@ -129,7 +129,7 @@ params! {
         fold: bool,
         /// Whether an end that is no success is an error.
         require_success: bool,
-        /// Not in force yet.
+        /// Only makes the plan, and starts nothing.
         dry_run: bool,
     }
 }
@@ -264,8 +264,11 @@ impl StartParams {
     fn check_workspace(&self) -> Result<(), FieldError> {
         let Some(claim) = &self.workspace else { return Ok(()) };
         no_nul("workspace.root", claim.root.as_bytes())?;
-        require(!claim.root.is_empty(), "workspace.root", "is empty")?;
+        require(claim.root.starts_with('/'), "workspace.root", "is not an absolute folder")?;
         let is_scoped = claim.access == Access::ScopedWrite;
+        for (index, path) in claim.paths.iter().flatten().enumerate() {
+            no_nul(&format!("workspace.paths[{index}]"), path.as_bytes())?;
+        }
         match &claim.paths {
             Some(paths) => {
                 require(is_scoped, "workspace.paths", "goes with `scoped_write` only")?;
@@ -295,13 +298,16 @@ impl Params for StartParams {
 
     fn later(&self) -> Option<&'static str> {
         first_given!(
-            self: argv_base64, shell, login, cwd_base64, env_base64, umask, tty, rows, cols,
-            queue_timeout_ms, limits, limits_required, limits_fallback, workspace, isolate,
-            request_key, allow_client, dry_run,
+            self: argv_base64, shell, login, cwd_base64, env_base64, limits, limits_required,
+            limits_fallback, isolate, allow_client,
         )
         .or_else(|| {
-            let keeps = self.on_leader_exit == Some(OnLeaderExit::KeepTree);
-            keeps.then_some("on_leader_exit")
+            let claim = self.workspace.as_ref()?;
+            let later = [
+                (claim.enforce == Some(true), "workspace.enforce"),
+                (claim.paths_read.is_some(), "workspace.paths_read"),
+            ];
+            later.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
         })
     }
 }
@@ -410,6 +416,32 @@ pub struct StartResult {
     /// Raw bytes between head and tail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted_bytes: Option<u64>,
+}
+
+/// Result of `process/start` with `dry_run`: what a start would be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanResult {
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// A start as it would be. Values of variables are not shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What would run and where, as asked.
+    pub command: super::process::CommandRecord,
+    /// Names of the variables of its environment, sorted.
+    pub variables: Vec<String>,
+    /// The access to its workspace.
+    pub access: super::process::AccessRecord,
+    /// How its tree would be held together.
+    pub tier: Open<super::common::Tier>,
+    /// Each limit asked for, with its value and outcome.
+    pub limits: std::collections::BTreeMap<String, super::process::LimitOutcome>,
+    /// The memory window it would reserve, bytes.
+    pub memory_bytes: u64,
+    /// The spool it would reserve, bytes.
+    pub spool_bytes: u64,
 }
 
 /// A piece of safe text with its place.

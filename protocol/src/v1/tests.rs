@@ -38,7 +38,6 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("session/open", r#"{"session_id":null}"#, "session_id", Mistyped),
     ("session/open", r#"{"session_key":"short"}"#, "session_key", Mistyped),
     ("session/open", r#"{"workspaces":["/a","b"]}"#, "workspaces[1]", Refused),
-    ("session/open", r#"{"workspaces":["/a"]}"#, "workspaces", Unsupported),
     ("session/open", r#"{"guard":true}"#, "guard", Unsupported),
     ("session/open", r#"{"idle_close_ms":999}"#, "idle_close_ms", Refused),
     ("session/open", r#"{"quotas":{"running_loop_max":-1}}"#, "quotas.running_loop_max", Mistyped),
@@ -78,7 +77,6 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("process/start", r#"{"argv":["a"],"env_base64":{"A":"!"}}"#, "env_base64.A", Mistyped),
     ("process/start", r#"{"argv":["a"],"umask":512}"#, "umask", Refused),
     ("process/start", r#"{"argv":["a"],"stdin":"tty"}"#, "stdin", Mistyped),
-    ("process/start", r#"{"argv":["a"],"tty":true}"#, "tty", Unsupported),
     ("process/start", r#"{"argv":["a"],"tty":true,"rows":1}"#, "cols", Refused),
     ("process/start", r#"{"argv":["a"],"background":1}"#, "background", Mistyped),
     ("process/start", r#"{"argv":["a"],"yield_time_ms":-1}"#, "yield_time_ms", Mistyped),
@@ -89,16 +87,15 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("process/start", r#"{"argv":["a"],"limit_bytes":1048577}"#, "limit_bytes", Refused),
     (
         "process/start",
-        r#"{"argv":["a"],"on_leader_exit":"keep_tree"}"#,
+        r#"{"argv":["a"],"tty":true,"on_leader_exit":"keep_tree"}"#,
         "on_leader_exit",
-        Unsupported,
+        Refused,
     ),
     ("process/start", r#"{"argv":["a"],"limits":{"pids_max":0}}"#, "limits.pids_max", Refused),
     ("process/start", r#"{"argv":["a"],"limits":{"cpu_max":-1.5}}"#, "limits.cpu_max", Refused),
     ("process/start", r#"{"argv":["a"],"workspace":{"root":"/a"}}"#, "workspace.access", Missing),
     ("process/start", r#"{"argv":["a"],"origin":"$NIL"}"#, "origin", Mistyped),
     ("process/start", r#"{"argv":["a"],"request_key":""}"#, "request_key", Refused),
-    ("process/start", r#"{"argv":["a"],"dry_run":true}"#, "dry_run", Unsupported),
     ("process/start", r#"{"argv":["a"],"Label":"x"}"#, "Label", Unknown),
     ("process/output", r#"{}"#, "process_id", Refused),
     ("process/output", r#"{"process_id":"$IDx"}"#, "process_id", Mistyped),
@@ -159,7 +156,7 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
         Refused,
     ),
     ("process/input", r#"{"process_id":"$ID","data_base64":"YQ"}"#, "data_base64", Mistyped),
-    ("process/input", r#"{"process_id":"$ID","keys":["enter"]}"#, "keys", Unsupported),
+    ("process/input", r#"{"process_id":"$ID","keys":[]}"#, "keys", Refused),
     ("process/stop", r#"{"process_id":"$ID"}"#, "mode", Missing),
     ("process/stop", r#"{"process_id":"$ID","mode":"TERM"}"#, "mode", Mistyped),
     ("process/stop", r#"{"process_id":"$ID","mode":"kill","grace_ms":-5}"#, "grace_ms", Mistyped),
@@ -171,7 +168,17 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("operator/attach", r#"{"reason":7}"#, "reason", Mistyped),
     ("daemon/status", r#"{"all":true}"#, "all", Unknown),
     ("daemon/shutdown", r#"{"grace_ms":18446744073709551616}"#, "grace_ms", Mistyped),
-    ("lease/acquire", r#"{}"#, "method", Unsupported),
+    ("lease/acquire", r#"{}"#, "root", Missing),
+    ("lease/acquire", r#"{"root":"a","kind":"snapshot"}"#, "root", Refused),
+    ("lease/acquire", r#"{"root":"/a","kind":"read_only"}"#, "kind", Mistyped),
+    ("lease/release", r#"{"lease_id":"x"}"#, "lease_id", Mistyped),
+    ("events/subscribe", r#"{"kinds":["nothing"]}"#, "kinds[0]", Mistyped),
+    ("events/ack", r#"{"for":1}"#, "up_to_seq", Missing),
+    ("events/unsubscribe", r#"{}"#, "for", Missing),
+    ("notifications/ack", r#"{"command_id":"$UUID","disposition":"no"}"#, "disposition", Mistyped),
+    ("process/remove", r#"{}"#, "process_id", Missing),
+    ("process/pin", r#"{"process_id":"$ID","pinned":1}"#, "pinned", Mistyped),
+    ("session/list", r#"{}"#, "method", Unsupported),
     ("process/begin", r#"{}"#, "method", Unknown),
 ];
 
@@ -255,6 +262,14 @@ fn parameters_in_force_are_read_and_written_back_alike() {
         ("process/input", r#"{"process_id":"$ID","data_base64":"AAE=","eof":true}"#),
         ("process/stop", r#"{"process_id":"$ID","mode":"interrupt","grace_ms":0}"#),
         ("process/list", r#"{"scope":"session","state":"running","limit":1000}"#),
+        ("process/remove", r#"{"process_id":"$ID"}"#),
+        ("process/pin", r#"{"process_id":"$ID","pinned":true}"#),
+        ("events/subscribe", r#"{"from_seq":1,"kinds":["completed"],"notifications":true}"#),
+        ("events/ack", r#"{"for":7,"up_to_seq":9}"#),
+        ("events/unsubscribe", r#"{"for":7}"#),
+        ("notifications/ack", r#"{"command_id":"$UUID","disposition":"stopped"}"#),
+        ("lease/acquire", r#"{"root":"/a","kind":"snapshot","paths":["b"],"timeout_ms":0}"#),
+        ("lease/release", r#"{"lease_id":"$UUID"}"#),
         ("daemon/status", "{}"),
     ];
     for (method, params) in cases {
@@ -269,9 +284,19 @@ fn parameters_in_force_are_read_and_written_back_alike() {
             Call::ProcessStart(p) => serde_json::to_string(&p),
             Call::ProcessOutput(p) => serde_json::to_string(&p),
             Call::ProcessInput(p) => serde_json::to_string(&p),
+            Call::SessionStopAll(p) => serde_json::to_string(&*p),
+            Call::ProcessSignal(p) => serde_json::to_string(&*p),
             Call::ProcessStop(p) => serde_json::to_string(&p),
             Call::ProcessInspect(p) => serde_json::to_string(&p),
             Call::ProcessList(p) => serde_json::to_string(&p),
+            Call::ProcessRemove(p) => serde_json::to_string(&p),
+            Call::ProcessPin(p) => serde_json::to_string(&p),
+            Call::EventsSubscribe(p) => serde_json::to_string(&p),
+            Call::EventsAck(p) => serde_json::to_string(&p),
+            Call::EventsUnsubscribe(p) => serde_json::to_string(&p),
+            Call::NotificationsAck(p) => serde_json::to_string(&p),
+            Call::LeaseAcquire(p) => serde_json::to_string(&p),
+            Call::LeaseRelease(p) => serde_json::to_string(&p),
             Call::OperatorAttach(p) => serde_json::to_string(&p),
             Call::DaemonStatus(p) => serde_json::to_string(&p),
             Call::ProcessSearch(p) => serde_json::to_string(&p),
@@ -295,7 +320,7 @@ fn every_method_is_in_force_or_refused_by_name() {
         let unsupported = refused.is_some_and(|e| e.fault == FieldFault::Unsupported);
         assert_eq!(is_in_force, !unsupported, "{method}");
     }
-    assert_eq!(IN_FORCE.len(), 15);
+    assert_eq!(IN_FORCE.len(), 25);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::damage::Damage;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::file::{self, Found};
@@ -62,6 +63,35 @@ pub(super) struct FolderDisk {
 impl FolderDisk {
     pub(super) fn new(folder: &StateFolder) -> Self {
         Self { path: folder.commit_path(), ballast: folder.path().join("ballast") }
+    }
+
+    /// What is no ballast of this build goes, so that the committer makes one: a file of another
+    /// size at once, what is no file to quarantine.
+    pub(super) fn check_ballast(&self, folder: &StateFolder) -> Option<Damage> {
+        let path = &self.ballast;
+        let tell = |reason, trouble| Some(Damage::new(folder.path(), path, reason, trouble));
+        match file::look(path) {
+            Ok(Found::Nothing) => None,
+            Ok(Found::File) => {
+                let len = std::fs::symlink_metadata(path).map_or(0, |found| found.len());
+                // Killed while it was made: no damage, it is only not whole.
+                let is_whole = len == BALLAST_BYTES;
+                if is_whole {
+                    return None;
+                }
+                let gone = file::remove(path).err();
+                if len == 0 && gone.is_none() {
+                    None
+                } else {
+                    tell("it had another size; made anew", gone)
+                }
+            }
+            Ok(Found::Folder | Found::Other) => {
+                let reason = "it is no regular file; made anew";
+                tell(reason, folder.quarantine(path, reason).err())
+            }
+            Err(error) => tell("it cannot be looked at", Some(error)),
+        }
     }
 
     fn make_ballast(&self) -> Result<(), StoreError> {

@@ -1,11 +1,12 @@
 //! What the log carries: the envelope of a record and its payloads.
 
+use jiff::Timestamp;
 use procd_core::{Handle, LoopId, SessionId, words};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::event::{Event, Notification};
-use crate::record::Record;
+use crate::record::{Record, RequestKey};
 use crate::session::SessionRecord;
 use crate::text;
 
@@ -70,6 +71,24 @@ pub struct Acknowledgement {
     pub disposition: Disposition,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// A request key that outlives its record for the rest of its ten minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptKey {
+    /// The loop of the owner.
+    #[serde(with = "text")]
+    pub loop_id: LoopId,
+    /// The key with salt and hash.
+    pub request_key: RequestKey,
+    /// Until then it is known.
+    pub until: Timestamp,
+}
+
 /// What goes. Durable before a file does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "target", rename_all = "snake_case", deny_unknown_fields)]
@@ -82,6 +101,12 @@ pub enum Removal {
         /// The process.
         #[serde(with = "text")]
         process_id: Handle,
+        /// The highest number among its events: they go with it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        events_through: u64,
+        /// The key of its start, if it has to be known beyond the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<KeptKey>,
     },
     /// A session with all in it.
     Session {

@@ -69,7 +69,7 @@ fn acknowledgement(record: &Record) -> LogRecord {
 
 fn removal(record: &Record) -> LogRecord {
     let (session_id, process_id) = (record.session_id, record.process_id);
-    Removal::Process { session_id, process_id }.into()
+    Removal::Process { session_id, process_id, events_through: 0, key: None }.into()
 }
 
 /// The whole life of a process, one batch a step.

@@ -88,6 +88,11 @@ impl Walk<'_> {
                 self.damage(path, "left where it is, its session is not served", Some(error));
                 return self.logged.forget_session(id);
             }
+            Err(error @ StoreError::Io { .. }) if !self.logged.sessions.contains_key(&id) => {
+                // Not known to be damaged: it stays, and comes back when it can be read.
+                self.damage(path, "left where it is, its session is not served", Some(error));
+                return self.logged.forget_session(id);
+            }
             Err(error) => {
                 if !self.rebuild_session(id, path, &error) {
                     return;
@@ -150,10 +155,10 @@ impl Walk<'_> {
 
     /// Whether it was removed: then its file goes.
     fn sweep_removed(&mut self, handle: Handle, path: &Path) -> bool {
-        let Some(&(seq, session_id)) = self.logged.removed.get(&handle) else {
+        let Some((seq, removal)) = self.logged.removed.get(&handle).cloned() else {
             return false;
         };
-        self.remove_files(path, seq, Removal::Process { session_id, process_id: handle });
+        self.remove_files(path, seq, removal);
         true
     }
 

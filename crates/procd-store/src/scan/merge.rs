@@ -25,8 +25,9 @@ pub(super) struct Logged {
     answers: HashMap<(SessionId, Uuid), Acknowledgement>,
     dropped: HashSet<(SessionId, Uuid)>,
     pub(super) removed_sessions: HashMap<SessionId, u64>,
-    pub(super) removed: HashMap<Handle, (u64, SessionId)>,
+    pub(super) removed: HashMap<Handle, (u64, Removal)>,
     last_seqs: HashMap<SessionId, u64>,
+    events_dropped: HashMap<SessionId, u64>,
     pub(super) damage: Vec<Damage>,
 }
 
@@ -70,8 +71,10 @@ impl Logged {
 
     fn remove(&mut self, seq: u64, removal: &Removal) {
         match removal {
-            Removal::Process { session_id, process_id } => {
-                self.removed.insert(*process_id, (seq, *session_id));
+            Removal::Process { session_id, process_id, events_through, .. } => {
+                let dropped = self.events_dropped.entry(*session_id).or_insert(0);
+                *dropped = (*dropped).max(*events_through);
+                self.removed.insert(*process_id, (seq, removal.clone()));
                 self.processes.remove(process_id);
                 self.events.remove(process_id);
             }
@@ -93,6 +96,7 @@ impl Logged {
         for (handle, _) in gone {
             self.events.remove(&handle);
         }
+        self.removed.retain(|_, (_, removal)| !is_of(removal, session));
         self.notifications.retain(|(other, _), _| *other != session);
         self.answers.retain(|(other, _), _| *other != session);
         self.dropped.retain(|(other, _)| *other != session);
@@ -147,6 +151,11 @@ impl Logged {
     }
 }
 
+/// Whether a removal is of a process of `session`.
+fn is_of(removal: &Removal, session: SessionId) -> bool {
+    matches!(removal, Removal::Process { session_id, .. } if *session_id == session)
+}
+
 /// Adds an event under its first number; a repeated id is the same event.
 fn add_event(events: &mut Vec<NumberedEvent>, new: NumberedEvent) {
     if events.iter().all(|held| held.event.event_id() != new.event.event_id()) {
@@ -167,9 +176,20 @@ pub(super) fn finish(mut logged: Logged, restored: &mut Restored) {
         };
         key(a).cmp(&key(b))
     });
-    restored.sessions.extend(logged.sessions.drain().map(|(_, record)| record));
+    let dropped = std::mem::take(&mut logged.events_dropped);
+    restored.sessions.extend(logged.sessions.drain().map(|(id, mut record)| {
+        let through = dropped.get(&id).copied().unwrap_or(0);
+        record.events_dropped_through = record.events_dropped_through.max(through);
+        record
+    }));
     restored.sessions.sort_by_key(|record| (record.created_at, record.session_id));
     due_notifications(&mut logged, restored);
+    restored.kept_keys = logged
+        .removed
+        .drain()
+        .map(|(_, removed)| removed)
+        .filter(|(_, removal)| matches!(removal, Removal::Process { key: Some(_), .. }))
+        .collect();
     for (session, seq) in logged.last_seqs {
         raise(restored, session, seq);
     }
@@ -218,10 +238,16 @@ fn due_notifications(logged: &mut Logged, restored: &mut Restored) {
             logged.notifications.entry(key).or_insert((seq, notification));
         }
     }
-    let due = logged
-        .notifications
-        .drain()
-        .filter(|(key, _)| !logged.answers.contains_key(key) && !logged.dropped.contains(key));
+    // The answer may be in a part that went: then the mark of the record says it.
+    let marked: HashSet<(SessionId, Uuid)> = restored
+        .processes
+        .iter()
+        .filter(|process| process.record.published.acknowledged)
+        .map(|process| (process.record.session_id, process.record.ids.notification))
+        .collect();
+    let due = logged.notifications.drain().filter(|(key, _)| {
+        !logged.answers.contains_key(key) && !logged.dropped.contains(key) && !marked.contains(key)
+    });
     restored.notifications =
         due.map(|(_, (seq, notification))| RestoredNotification { seq, notification }).collect();
     restored.notifications.sort_by_key(|held| (held.notification.session_id(), held.seq));

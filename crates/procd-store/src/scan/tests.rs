@@ -37,7 +37,12 @@ fn acknowledgement(record: &Record, disposition: Disposition) -> LogRecord {
 }
 
 fn removal(record: &Record) -> Removal {
-    Removal::Process { session_id: record.session_id, process_id: record.process_id }
+    Removal::Process {
+        session_id: record.session_id,
+        process_id: record.process_id,
+        events_through: 0,
+        key: None,
+    }
 }
 
 /// Opens the log and scans.

@@ -222,6 +222,19 @@ impl IndexFile {
     }
 }
 
+/// The version of the indexes that this build writes.
+pub(super) fn known() -> u64 {
+    u64::from(VERSION)
+}
+
+/// The version of an index that a newer build wrote.
+pub(super) fn newer(bytes: &[u8]) -> Option<u64> {
+    let rest = bytes.strip_prefix(&MAGIC)?;
+    let version = u32::from_le_bytes(rest.first_chunk::<4>().copied()?);
+    let (body, crc) = bytes.get(..HEADER_BYTES)?.split_at(HEADER_BYTES - 4);
+    (version > VERSION && crc32c::crc32c(body).to_le_bytes() == *crc).then_some(u64::from(version))
+}
+
 /// Header and newest valid slot; no slot when none is valid.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Header, Option<Slot>), &'static str> {
     let header = Header::decode(bytes)?;

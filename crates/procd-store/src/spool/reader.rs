@@ -54,7 +54,8 @@ impl SpoolReader {
     /// - `from`: bytes since the first byte ever written; what is not kept there is a gap.
     /// - no bytes: there are none behind `from`; the page is then at the total.
     /// # Errors
-    /// [`StoreError::Io`] when a file cannot be read.
+    /// [`StoreError::Io`] when a file cannot be read; [`StoreError::SpoolCorrupt`] when what an
+    /// earlier daemon wrote is not there any more as it was.
     pub fn read(&self, from: u64, max: usize) -> Result<RawPage, StoreError> {
         for _ in 0..TRIES {
             let mut page = RawPage { asked: from, from, bytes: Vec::new() };
@@ -112,6 +113,12 @@ impl SpoolReader {
 
     fn read_piece(&self, piece: &Piece, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
         let path = segment_path(&self.shared.dir, piece.number);
+        if let Some(entry) = &piece.unproven {
+            if !restore::crc_fits(&self.shared.dir, entry, entry.used, entry.crc)? {
+                return Err(StoreError::spool_corrupt(&path, "its bytes are not what was written"));
+            }
+            self.shared.table().prove(piece.number);
+        }
         let at = out.len();
         out.resize(at + len, 0);
         let into = out.get_mut(at..).unwrap_or_default();

@@ -21,9 +21,19 @@ const CHECK_BYTES: usize = 256 * 1024;
 
 /// Opens the spool in `dir`.
 pub(super) fn open(dir: &Path, boot_id: Uuid) -> Result<Shared, StoreError> {
+    match std::fs::symlink_metadata(dir) {
+        Ok(found) if !found.is_dir() => return corrupt(dir, "it is no folder"),
+        Ok(_) | Err(_) => {}
+    }
     let files = list(dir)?;
     let decoded = match read_index(dir)? {
-        Some(bytes) => index::decode(&bytes),
+        Some(bytes) => {
+            if let Some(found) = index::newer(&bytes) {
+                let path = dir.join("index");
+                return Err(StoreError::Newer { path, found, known: index::known() });
+            }
+            index::decode(&bytes)
+        }
         None => Err("there are segments without an index"),
     };
     let (header, slot) = match decoded {
@@ -153,7 +163,8 @@ fn check_files(dir: &Path, slot: &Slot, files: &BTreeMap<u64, u64>) -> Result<()
 fn table_of(header: Header, slot: Slot) -> Table {
     let Slot { head, segments, holes } = slot;
     let mut table = Table { head, on_disk: true, holes: holes.into(), ..Table::default() };
-    table.segments = segments.into_iter().map(|entry| Segment { entry, file: None }).collect();
+    table.segments =
+        segments.into_iter().map(|entry| Segment { entry, file: None, proven: false }).collect();
     table.tags.open = head.open_tag;
     table.tags.written = head.tags_written;
     table.tags.entries = tags::ring_entries(header.ceiling);
@@ -179,6 +190,7 @@ fn prove(dir: &Path, header: Header, slot: Slot) -> Result<Table, StoreError> {
             // Nothing is ever added to it.
             entry.capacity = entry.used;
         }
+        segment.proven = true;
         proven.push_back(segment);
     }
     table.segments = proven;
@@ -192,7 +204,12 @@ fn prove(dir: &Path, header: Header, slot: Slot) -> Result<Table, StoreError> {
 }
 
 /// Whether the first `used` bytes of a segment have this CRC32C. A missing or short file has not.
-fn crc_fits(dir: &Path, entry: &SegmentEntry, used: u64, crc: u32) -> Result<bool, StoreError> {
+pub(super) fn crc_fits(
+    dir: &Path,
+    entry: &SegmentEntry,
+    used: u64,
+    crc: u32,
+) -> Result<bool, StoreError> {
     let path = segment_path(dir, entry.number);
     let failed = |error| StoreError::io("read", &path, error);
     let file = match File::open(&path) {

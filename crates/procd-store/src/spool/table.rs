@@ -38,6 +38,9 @@ pub(super) struct Segment {
     pub(super) entry: SegmentEntry,
     /// Kept open while there may be something to sync; else opened by whoever reads.
     pub(super) file: Option<Arc<File>>,
+    /// Whether its bytes are known to be what was written: of an earlier daemon's only once their
+    /// CRC32C was looked at, which the first read does.
+    pub(super) proven: bool,
 }
 
 /// Bytes that follow each other both as output and in a file.
@@ -54,6 +57,8 @@ pub(super) struct Piece {
     pub(super) number: u64,
     pub(super) file: Option<Arc<File>>,
     pub(super) extent: Extent,
+    /// The segment it is of, if that has still to be proven.
+    pub(super) unproven: Option<SegmentEntry>,
 }
 
 impl Shared {
@@ -117,7 +122,8 @@ impl Table {
                         len: extent.len - skipped,
                     };
                     let number = segment.entry.number;
-                    return Some(Piece { number, file: segment.file.clone(), extent });
+                    let unproven = (!segment.proven).then_some(segment.entry);
+                    return Some(Piece { number, file: segment.file.clone(), extent, unproven });
                 }
             }
         }
@@ -127,6 +133,14 @@ impl Table {
     /// The first byte kept at or behind `from`; the total if there is none.
     pub(super) fn first_kept(&self, from: u64) -> u64 {
         self.find(from).map_or(self.head.total, |piece| piece.extent.cursor)
+    }
+
+    /// The bytes of a segment are what was written.
+    pub(super) fn prove(&mut self, number: u64) {
+        let found = self.segments.iter_mut().find(|segment| segment.entry.number == number);
+        if let Some(segment) = found {
+            segment.proven = true;
+        }
     }
 
     /// Whether the file with this number still holds what it held.

@@ -79,7 +79,8 @@ impl SyncBatch {
 }
 
 /// Segments of a ceiling, bytes. Source: spec, output, *Spool*.
-pub(super) fn segment_bytes(ceiling: u64) -> u64 {
+#[must_use]
+pub fn segment_bytes(ceiling: u64) -> u64 {
     (ceiling / 8).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
@@ -470,7 +471,7 @@ impl SpoolWriter {
         self.open = Some(OpenSegment { file: Arc::clone(&file), capacity: entry.capacity });
         (self.head.open_used, self.head.open_crc) = (0, 0);
         let mut table = self.shared.table();
-        table.segments.push_back(Segment { entry, file: Some(file) });
+        table.segments.push_back(Segment { entry, file: Some(file), proven: true });
         table.prune_holes();
         self.image_is_old = true;
     }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::Pid;
 
 use super::{is_populated, kill, make_group, read_file, remove_below, write_file};
-use crate::members::{LiveTree, SignalRefusals, signal_each, sum};
+use crate::members::{LiveTree, Sent, Signalled, is_in, signal_each, sum};
 
 /// First and longest pause between two reads of a group that is not empty yet.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
@@ -104,18 +104,35 @@ impl Leaf {
         sum(&self.pids())
     }
 
+    /// Stops every member where it is, those born meanwhile included.
+    /// # Errors
+    /// What the write says.
+    pub fn freeze(&self) -> io::Result<()> {
+        write_file(&self.folder, "cgroup.freeze", b"1")
+    }
+
     /// Signals each member but `except`, once, those born meanwhile included.
     #[must_use]
-    pub fn signal(&self, signal: i32, except: Option<i32>) -> SignalRefusals {
-        let mut refusals = SignalRefusals::default();
+    pub fn signal(&self, sent: Sent, except: Option<i32>) -> Signalled {
         let except = except.and_then(Pid::from_raw);
+        self.signal_those(sent, |pid| Some(pid) != except)
+    }
+
+    /// Signals each member that is in the process group `group`, once.
+    #[must_use]
+    pub fn signal_group(&self, sent: Sent, group: i32) -> Signalled {
+        self.signal_those(sent, |pid| is_in(pid, group))
+    }
+
+    fn signal_those(&self, sent: Sent, which: impl Fn(Pid) -> bool) -> Signalled {
+        let mut result = Signalled::default();
         let list = || {
             let mut pids = self.pids();
-            pids.retain(|&pid| Some(pid) != except);
+            pids.retain(|&pid| which(pid));
             pids
         };
-        signal_each(signal, &mut refusals, |pid| self.pids().contains(&pid), list);
-        refusals
+        signal_each(sent, &mut result, |pid| self.pids().contains(&pid), list);
+        result
     }
 
     /// How often the kernel killed here for want of memory; 0 where it does not count.

@@ -212,15 +212,16 @@ impl Commands {
 
     /// Looks, then signals a leader that is ours and not reaped.
     pub(super) fn signal(&self, key: u64, signal: i32, tag: Tag, reports: &mut Reports) {
-        let mut report = Report::Reached { key, tag, alive: false, errno: 0, refused: 0 };
-        if let Some(command) = self.by_key.get(&key)
-            && wait::look(command.pid) == Look::Alive
-        {
-            let sent = raw::kill(command.pid, false, signal);
-            let errno = sent.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
-            report =
-                Report::Reached { key, tag, alive: true, errno, refused: u32::from(errno != 0) };
-        }
+        let none = Report::Reached { key, tag, alive: false, errno: 0, refused: 0, delivered: 0 };
+        let report = match self.by_key.get(&key) {
+            Some(command) if wait::look(command.pid) == Look::Alive => {
+                let sent = raw::kill(command.pid, false, signal);
+                let errno = sent.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+                let (refused, delivered) = (u32::from(errno != 0), u32::from(errno == 0));
+                Report::Reached { key, tag, alive: true, errno, refused, delivered }
+            }
+            Some(_) | None => none,
+        };
         reports.add(report, None);
     }
 

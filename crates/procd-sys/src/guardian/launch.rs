@@ -8,7 +8,8 @@ use rustix::process::PidfdFlags;
 use super::MODE;
 use crate::containment::Containment;
 use crate::message::Request;
-use crate::{channel, raw};
+use crate::wait::{self, Look};
+use crate::{channel, procfs, raw};
 
 /// A guardian as the daemon holds it. Dropping it closes the link, which ends everything the
 /// guardian holds, and then the guardian.
@@ -44,5 +45,20 @@ pub fn launch(containment: &Containment, held: &[BorrowedFd<'_>]) -> io::Result<
 
 /// Reaps what ended among the caller's children: a dead guardian, and what fell from it.
 pub fn reap_adopted() {
-    while let crate::wait::Look::Ended(_) = crate::wait::reap_any() {}
+    while let Look::Ended(_) = wait::reap_any() {}
+}
+
+/// Kills the children of the caller's main thread but `except`, and reaps them: what fell to it
+/// when a guardian died together with shims. They are its own and unreaped, so that their numbers
+/// cannot be strangers'. `true` = some may still live.
+#[must_use]
+pub fn kill_adopted(except: i32) -> bool {
+    let mut some_live = false;
+    for pid in procfs::own_children().unwrap_or_default() {
+        if pid.as_raw_nonzero().get() != except && wait::reap(pid) == Look::Alive {
+            let _refused = raw::kill(pid, false, libc::SIGKILL);
+            some_live = true;
+        }
+    }
+    some_live
 }

@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::future::Future;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -27,8 +25,9 @@ use crate::drain::{Budgets, DrainTask, Drains, Streams};
 use crate::request::{Daemon, RestoreFacts, Stage};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    Input, InputAccepted, InputError, Inspector, Order, OrderQueue, PlanFacts, Report,
-    ReportSender, Runner, Running, StartContext, StartRequest, StdinMode, TreeEnd, TreeView,
+    Given, Input, InputAccepted, InputError, Inspector, Later, Order, OrderQueue, PlanFacts,
+    Report, ReportSender, Runner, Running, StartContext, StartRequest, StdinMode, TreeEnd,
+    TreeView,
 };
 use crate::supervisor::{Parts, spawn};
 
@@ -88,7 +87,8 @@ impl Stdin {
 }
 
 impl Input for Stdin {
-    fn push(&self, bytes: &[u8], eof: bool) -> Result<InputAccepted, InputError> {
+    fn push(&self, given: Given<'_>) -> Result<InputAccepted, InputError> {
+        let Given { bytes, eof, .. } = given;
         let mut taken = self.taken.lock().unwrap();
         if taken.1 && !bytes.is_empty() {
             return Err(InputError::Closed);
@@ -100,10 +100,11 @@ impl Input for Stdin {
         taken.0.extend_from_slice(bytes);
         taken.1 |= eof;
         let accepted_bytes = bytes.len() as u64;
-        Ok(InputAccepted { accepted_bytes, pending_bytes: taken.0.len() as u64 })
+        let pending_bytes = taken.0.len() as u64;
+        Ok(InputAccepted { accepted_bytes, pending_bytes, discarded_bytes: 0 })
     }
 
-    fn flushed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn flushed(&self) -> Later<'_, ()> {
         let is_closed = self.taken.lock().unwrap().1;
         Box::pin(async move {
             if !is_closed {
@@ -142,6 +143,8 @@ impl Runner for Script {
                 spool_bytes: request.spool_bytes.unwrap_or(self.limits.spool_process_bytes),
             },
             limits: BTreeMap::new(),
+            claim: None,
+            variables: Vec::new(),
         };
         Ok((request.clone(), facts))
     }
@@ -155,7 +158,8 @@ impl Runner for Script {
         };
         let (stdout, stdout_write) = pipe();
         let (stderr, stderr_write) = pipe();
-        let streams = Streams { stdout: Some(stdout), stderr: Some(stderr), merged: false };
+        let streams =
+            Streams { stdout: Some(stdout), stderr: Some(stderr), merged: false, terminal: false };
         let played = Played {
             request: plan,
             orders: orders.clone(),
@@ -166,7 +170,7 @@ impl Runner for Script {
             stderr: stderr_write.into(),
         };
         assert!(self.starts.try_send(played).is_ok(), "the test takes each start");
-        Running { orders, input, inspector: Arc::new(Tree) }
+        Running { orders, input, signaller: None, inspector: Arc::new(Tree) }
     }
 }
 

@@ -91,6 +91,7 @@ impl Driver {
         if let Some(drain) = self.drain.take() {
             drain.finish().await;
         }
+        self.terminal = None;
         // An order that came too late for anything else still counts what it drops.
         let mut late = Vec::new();
         while let Some(order) = self.orders.try_next() {
@@ -114,8 +115,8 @@ impl Driver {
         loop {
             match self.watch.next().await {
                 Seen::Reaped | Seen::GuardianLost | Seen::GuardianMissing => break,
-                Seen::Reached { tag, alive, errno, refused } => {
-                    self.note_refusals(tag, errno, refused);
+                Seen::Reached { tag, alive, met } => {
+                    self.note_refusals(tag, met);
                     self.answer(tag, alive).await;
                 }
                 Seen::Started { .. }

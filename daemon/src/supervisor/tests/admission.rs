@@ -52,7 +52,7 @@ async fn a_refused_preparation_leaves_no_record() {
     let refusal = Refusal::Containment { message: "nothing usable".to_owned() };
     let world = World::with(Limits::default(), Some(refusal.clone())).await;
     let owner = world.owner().await;
-    let answer = world.supervisor.start(owner, request()).await;
+    let answer = world.start(owner, request()).await;
     assert_eq!(answer.unwrap_err(), refusal);
     let page = world.supervisor.list(Caller::Owner(owner), list_all()).await.unwrap();
     assert!(page.views.is_empty());
@@ -65,7 +65,7 @@ async fn a_full_loop_refuses_by_name_and_a_freed_slot_is_usable_again() {
     let mut world = World::with(limits, None).await;
     let owner = world.owner().await;
     let (started, played) = world.running(owner, request()).await;
-    let refusal = world.supervisor.start(owner, request()).await.unwrap_err();
+    let refusal = world.start(owner, request()).await.unwrap_err();
     assert!(
         matches!(refusal, Refusal::Quota(QuotaError::Slots { max: 1, in_use: 1, .. })),
         "{refusal:?}"

@@ -179,7 +179,7 @@ async fn a_shutdown_closes_admission_first_and_concurrent_callers_share_it() {
         .collect();
     assert_eq!(played.order().await, Order::CloseInput);
     assert_eq!(played.order().await, Order::Signal(TreeSignal::Terminate, Request::Shutdown));
-    let refused = world.supervisor.start(owner, request()).await.unwrap_err();
+    let refused = world.start(owner, request()).await.unwrap_err();
     assert_eq!(refused, Refusal::ShuttingDown { what: "daemon" });
     reached(&played, Request::Shutdown).await;
     assert_eq!(played.orders.try_next(), None, "two callers, one signal");

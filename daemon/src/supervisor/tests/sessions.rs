@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::world::{World, request, soon};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{Order, Report};
-use crate::supervisor::{Caller, SessionRules, SessionState};
+use crate::supervisor::{Caller, ListFilter, SessionRules, SessionState};
 
 #[tokio::test]
 async fn an_unknown_session_and_a_wrong_key_get_the_same_answer() {
@@ -47,7 +47,7 @@ async fn a_close_stops_what_runs_and_leaves_it_readable() {
     let close = tokio::spawn(async move { supervisor.close_session(owner, false, None).await });
     assert_eq!(played.order().await, Order::CloseInput);
     assert_eq!(played.order().await, Order::Signal(TreeSignal::Terminate, Request::Shutdown));
-    let refused = world.supervisor.start(owner, request()).await.unwrap_err();
+    let refused = world.start(owner, request()).await.unwrap_err();
     assert_eq!(refused, Refusal::ShuttingDown { what: "session" });
     played
         .report(Report::Reached { request: Request::Shutdown, alive: true, errors: Vec::new() })
@@ -58,6 +58,27 @@ async fn a_close_stops_what_runs_and_leaves_it_readable() {
     let attached = world.supervisor.attach_session(owner, key).await.unwrap();
     assert_eq!(attached.state, SessionState::Closed);
     assert!(world.supervisor.find(Caller::Owner(owner), started.view.handle).await.is_ok());
+    world.remove().await;
+}
+
+/// A private daemon stays as long as one of them runs.
+#[tokio::test]
+async fn the_status_counts_the_idle_clocks_that_run() {
+    let world = World::new().await;
+    let clocks = async || world.supervisor.status(None).await.idle_clocks;
+    let rules = SessionRules {
+        idle_close: Some(Duration::from_secs(600)),
+        key: Some([1; 32]),
+        ..SessionRules::default()
+    };
+    let opened = world.supervisor.open_session(rules).await.unwrap();
+    assert_eq!(clocks().await, 0);
+    let owner = opened.owner;
+    drop(opened);
+    soon("the clock", async { while clocks().await == 0 {} }).await;
+    let attached = world.supervisor.attach_session(owner, [1; 32]).await.unwrap();
+    assert_eq!(clocks().await, 0);
+    drop(attached);
     world.remove().await;
 }
 
@@ -102,13 +123,15 @@ async fn ended_processes_beyond_the_count_are_removed_oldest_first() {
         soon("the seal", view.snapshot.wait_for(|shown| shown.record.sha256.is_some())).await.ok();
     }
     let caller = Caller::Owner(owner);
+    // A look by its handle would count as use.
+    let all = || world.supervisor.list(caller, ListFilter { limit: 9, ..ListFilter::default() });
     soon("the removal", async {
-        while world.supervisor.find(caller, handles[0]).await.is_ok() {
+        while all().await.unwrap().views.len() > 2 {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert!(world.supervisor.find(caller, handles[1]).await.is_ok());
-    assert!(world.supervisor.find(caller, handles[2]).await.is_ok());
+    let kept: Vec<_> = all().await.unwrap().views.iter().map(|one| one.view.handle).collect();
+    assert_eq!(kept, [handles[2], handles[1]]);
     world.remove().await;
 }

@@ -13,6 +13,7 @@ use procd_store::folder::StateFolder;
 use procd_store::log::CommitLog;
 use procd_store::record::CommandRecord;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ use crate::drain::Budgets;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
     Inspector, Order, OrderQueue, PlanFacts, Program, Report, Runner, Running, StartContext,
-    StartRequest, StdinMode, TreeEnd, TreeView,
+    StartRequest, StdinMode, TreeEnd, TreeView, place,
 };
 use crate::supervisor::{Parts, SessionRules, Started, Supervisor, spawn};
 
@@ -94,6 +95,8 @@ impl Runner for Script {
                 spool_bytes: request.spool_bytes.unwrap_or(self.limits.spool_process_bytes),
             },
             limits: BTreeMap::new(),
+            claim: request.claim.as_ref().map(place::claim).transpose()?,
+            variables: vec!["PATH".to_owned()],
         };
         Ok(((), facts))
     }
@@ -102,7 +105,7 @@ impl Runner for Script {
         let orders = Arc::new(OrderQueue::default());
         let played = Played { context, orders: orders.clone() };
         assert!(self.starts.try_send(played).is_ok(), "the test takes each start");
-        Running { orders, input: None, inspector: Arc::new(NoTree) }
+        Running { orders, input: None, signaller: None, inspector: Arc::new(NoTree) }
     }
 }
 
@@ -188,9 +191,39 @@ impl World {
         request: StartRequest,
     ) -> (tokio::task::JoinHandle<Result<Started, Refusal>>, Played) {
         let supervisor = self.supervisor.clone();
-        let start = tokio::spawn(async move { supervisor.start(owner, request).await });
+        let start = tokio::spawn(async move {
+            supervisor.start(owner, request, &CancellationToken::new()).await
+        });
         let played = soon("a start", self.starts.recv()).await.expect("the runner lives");
         (start, played)
+    }
+
+    /// A start that the test expects to be refused, joined or queued.
+    pub(super) async fn start(
+        &self,
+        owner: Owner,
+        request: StartRequest,
+    ) -> Result<Started, Refusal> {
+        let gone = CancellationToken::new();
+        soon("an answer", self.supervisor.start(owner, request, &gone)).await
+    }
+
+    /// The process of a start that is under way already.
+    pub(super) async fn played(&mut self) -> Played {
+        soon("a start", self.starts.recv()).await.expect("the runner lives")
+    }
+
+    /// A process that ran and ended; its handle, once its end is seen.
+    pub(super) async fn ended(
+        &mut self,
+        owner: Owner,
+        request: StartRequest,
+    ) -> procd_core::Handle {
+        let (started, played) = self.running(owner, request).await;
+        played.end(LeaderEnd::Code(0)).await;
+        let mut view = started.view;
+        soon("the end", view.ended()).await;
+        view.handle
     }
 
     /// A process that runs.
@@ -213,6 +246,7 @@ pub(super) fn request() -> StartRequest {
         env: Vec::new(),
         umask: None,
         stdin: StdinMode::Null,
+        tty: None,
         merge_streams: false,
         timeout: None,
         memory_bytes: None,
@@ -221,5 +255,9 @@ pub(super) fn request() -> StartRequest {
         origin: None,
         background: false,
         on_leader_exit: procd_core::OnLeaderExit::KillTree,
+        queue_timeout: Duration::ZERO,
+        key: None,
+        claim: None,
+        workspaces: Vec::new(),
     }
 }
