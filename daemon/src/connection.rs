@@ -32,10 +32,10 @@ mod send;
 use budget::Budgets;
 use errors::ErrorRate;
 use frames::{Frame, FrameEnd, FrameReader};
-use reading::Said;
+use reading::{Said, Told};
 use send::SendQueue;
 
-use crate::request::{self, Client, Done, Reply};
+use crate::request::{self, Client, Done, Export, Reply};
 
 /// After an error that ends the connection: how long its last words may take to be read.
 const PARTING: Duration = Duration::from_secs(1);
@@ -189,7 +189,11 @@ impl Connection {
                 }
                 Err(body) => self.refuse_request(ticket, &body).await,
             },
-            Said::Notice(Ok(cancel)) => {
+            Said::Notice(Ok(Told::Continue(taken))) => {
+                self.client.continue_export(&taken);
+                Next::Frame
+            }
+            Said::Notice(Ok(Told::Cancel(cancel))) => {
                 // What is no longer in flight was answered before the notice came.
                 self.flight.cancel(cancel.request);
                 Next::Frame
@@ -334,11 +338,22 @@ struct Unanswered {
 }
 
 impl Unanswered {
+    /// Sends the notices of an export; its reply.
+    async fn stream(&self, mut export: Export) -> Result<Done, ErrorBody> {
+        while let Some(frame) = export.next().await? {
+            self.queue.push(&frame).await;
+        }
+        Ok(export.finish().into())
+    }
+
     fn traceparent(&self) -> Option<&str> {
         self.ticket.trace.as_ref().map(|trace| trace.traceparent.as_str())
     }
 
     async fn answer(mut self, mut outcome: Result<Done, ErrorBody>) {
+        if let Some(export) = outcome.as_mut().ok().and_then(|done| done.export.take()) {
+            outcome = self.stream(export).await;
+        }
         let slot = self.slot.take();
         let following = outcome.as_mut().ok().and_then(|done| done.following.take());
         let frame = match &outcome {

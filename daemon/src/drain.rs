@@ -9,6 +9,7 @@
 //! never held across a system call or an `.await`.
 
 mod heat;
+mod news;
 mod output;
 mod stream;
 mod sync;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 
+pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
 };

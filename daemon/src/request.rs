@@ -20,7 +20,9 @@ use crate::supervisor::Supervisor;
 mod daemon;
 mod error;
 mod events;
+mod export;
 mod facts;
+mod fold;
 mod input;
 mod keys;
 mod lease;
@@ -30,6 +32,7 @@ mod pattern;
 mod process;
 mod record;
 mod roles;
+mod search;
 mod session;
 mod start;
 mod stretch;
@@ -38,6 +41,8 @@ mod until;
 mod wait;
 
 pub use events::Following;
+pub use export::Export;
+use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
@@ -50,6 +55,7 @@ pub struct Client {
     daemon: Arc<Daemon>,
     binding: Binding,
     turns: Arc<Semaphore>,
+    exports: Exports,
     /// What it named in its hello.
     features: OnceLock<Vec<String>>,
     _counted: ConnectionCount,
@@ -66,6 +72,7 @@ impl Client {
             daemon,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
+            exports: Exports::default(),
             features: OnceLock::new(),
             closing: CancellationToken::new(),
         })
@@ -109,6 +116,11 @@ impl Client {
         self.features.get().is_some_and(|features| features.iter().any(|one| one == name))
     }
 
+    /// The client took chunks of an export; of one that is over the notice means nothing.
+    pub fn continue_export(&self, taken: &v1::ExportContinueParams) {
+        self.exports.go_on(taken.request, taken.chunks);
+    }
+
     /// The binding that the role table made sure of.
     fn bound(&self) -> Result<Bound, ErrorBody> {
         self.binding.bound().ok_or_else(|| {
@@ -140,6 +152,8 @@ pub struct Turn {
 pub struct Done {
     /// What is sent.
     pub reply: Reply,
+    /// What comes before it, under the same id; its own reply then takes the place of `reply`.
+    pub export: Option<Export>,
     /// What comes after it, under the same id.
     pub following: Option<Following>,
     _turn: Turn,
@@ -147,17 +161,21 @@ pub struct Done {
 
 impl From<Reply> for Done {
     fn from(reply: Reply) -> Self {
-        Self { reply, following: None, _turn: Turn::default() }
+        Self { reply, export: None, following: None, _turn: Turn::default() }
     }
 }
 
 impl Done {
     const fn big(reply: Reply, turn: Turn) -> Self {
-        Self { reply, following: None, _turn: turn }
+        Self { reply, export: None, following: None, _turn: turn }
+    }
+
+    fn streamed(export: Export) -> Self {
+        Self { export: Some(export), ..Reply::Empty(v1::Empty {}).into() }
     }
 
     fn followed(reply: Reply, following: Following) -> Self {
-        Self { reply, following: Some(following), _turn: Turn::default() }
+        Self { following: Some(following), ..reply.into() }
     }
 }
 
@@ -172,6 +190,8 @@ pub enum Reply {
     SessionClose(Box<v1::SessionCloseResult>),
     Start(Box<v1::StartResult>),
     Output(v1::OutputResult),
+    Search(v1::SearchResult),
+    Export(v1::ExportResult),
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
     StopAll(v1::StopAllResult),
@@ -224,6 +244,8 @@ async fn carry_out(
             start::start(client, *params, &CancellationToken::new()).await
         }
         Call::ProcessOutput(params) => output::output(client, *params).await,
+        Call::ProcessSearch(params) => search::search(client, *params).await,
+        Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
         Call::ProcessInput(params) => input::input(client, *params).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,

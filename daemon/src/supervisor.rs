@@ -31,6 +31,7 @@ mod sessions;
 mod shutdown;
 mod snapshot;
 mod spawn;
+mod spool;
 mod stop;
 mod storage;
 mod subscriptions;

@@ -157,6 +157,7 @@ impl Harness {
                 spool_bytes: 1 << 20,
                 boot_id: Uuid::new_v4(),
                 budgets: Budgets::unlimited(),
+                news: None,
             },
         );
         let owner = Owner {

@@ -74,6 +74,10 @@ limits! {
     MATCH_BYTES_MAX / "match_bytes_max" = 4096, "bytes", "a pattern; it is compiled";
     INPUT_CALL_BYTES_MAX / "input_call_bytes_max" = 1024 * 1024, "bytes", "data of one process/input; the queue of a process holds no more";
     KEYS_MAX / "keys_max" = 256, "items", "keys of one process/input";
+    SEARCH_LIMIT_DEFAULT / "search_limit_default" = 100, "items", "matches of one process/search when nothing else is asked for";
+    SEARCH_LIMIT_MAX / "search_limit_max" = 1000, "items", "matches of one process/search";
+    EXPORT_CHUNK_BYTES_MAX / "export_chunk_bytes_max" = 256 * 1024, "bytes", "one chunk of an export";
+    EXPORT_CHUNKS_MAX / "export_chunks_max" = 4, "items", "chunks of an export on their way; then it waits for export/continue";
     LIST_LIMIT_DEFAULT / "list_limit_default" = 100, "items", "records of one process/list when nothing else is asked for";
     LIST_LIMIT_MAX / "list_limit_max" = 1000, "items", "records of one process/list";
     AFTER_CHARS_MAX / "after_chars_max" = 256, "characters", "the place where a list goes on";

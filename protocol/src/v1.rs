@@ -17,6 +17,7 @@ pub mod output;
 pub mod process;
 pub mod session;
 pub mod start;
+pub mod stored;
 
 pub use common::*;
 pub use daemon::*;
@@ -27,6 +28,7 @@ pub use output::*;
 pub use process::*;
 pub use session::*;
 pub use start::*;
+pub use stored::*;
 
 /// The number of this version.
 pub const VERSION: u32 = 1;
@@ -50,7 +52,7 @@ words! {
         ProcessStart = "process/start",
         /// Reads and waits.
         ProcessOutput = "process/output",
-        /// Searches lines. Later.
+        /// Searches lines.
         ProcessSearch = "process/search",
         /// Writes to stdin.
         ProcessInput = "process/input",
@@ -66,7 +68,7 @@ words! {
         ProcessRemove = "process/remove",
         /// Keeps a record.
         ProcessPin = "process/pin",
-        /// Streams retained bytes. Later.
+        /// Streams retained bytes.
         ProcessExport = "process/export",
         /// Follows the journal.
         EventsSubscribe = "events/subscribe",
@@ -168,6 +170,8 @@ calls! {
     SessionStopAll(StopAllParams),
     ProcessStart(StartParams),
     ProcessOutput(OutputParams),
+    ProcessSearch(SearchParams),
+    ProcessExport(ExportParams),
     ProcessInput(InputParams),
     ProcessSignal(SignalParams),
     ProcessStop(StopParams),

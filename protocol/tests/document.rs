@@ -63,6 +63,8 @@ mod document {
         (Method::SessionClose, v1::SessionCloseParams::REQUIRED, v1::SessionCloseParams::OPTIONAL),
         (Method::ProcessStart, v1::StartParams::REQUIRED, v1::StartParams::OPTIONAL),
         (Method::ProcessOutput, v1::OutputParams::REQUIRED, v1::OutputParams::OPTIONAL),
+        (Method::ProcessSearch, v1::SearchParams::REQUIRED, v1::SearchParams::OPTIONAL),
+        (Method::ProcessExport, v1::ExportParams::REQUIRED, v1::ExportParams::OPTIONAL),
         (Method::ProcessInput, v1::InputParams::REQUIRED, v1::InputParams::OPTIONAL),
         (Method::SessionStopAll, v1::StopAllParams::REQUIRED, v1::StopAllParams::OPTIONAL),
         (Method::ProcessSignal, v1::SignalParams::REQUIRED, v1::SignalParams::OPTIONAL),
@@ -129,17 +131,10 @@ mod document {
                 ("limits_fallback", r#""watchdog""#),
                 ("isolate", "true"),
                 ("allow_client", "true"),
-                ("fold", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),
         ("process/start", "", &[("argv_base64", r#"["YQ=="]"#)]),
-        ("process/output", r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA""#, &[("fold", "false")]),
-        (
-            "process/input",
-            r#""process_id":"AAAAAAAAAAAAAAAAAAAAAA","data":"a""#,
-            &[("fold", "true")],
-        ),
     ];
     #[test]
     fn every_parameter_of_a_later_version_is_refused_by_name_and_marked() {

@@ -52,6 +52,8 @@ mod frames {
             Ok(Call::SessionClose(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessStart(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessOutput(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessSearch(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessExport(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessInput(p)) => rewritten(id, &*p, reply),
             Ok(Call::SessionStopAll(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessSignal(p)) => rewritten(id, &*p, reply),
@@ -92,9 +94,17 @@ mod frames {
             let Ok(Incoming::Notice(notice)) = envelope::parse_incoming(line.as_bytes()) else {
                 panic!("no notice: {line}")
             };
-            assert_eq!(notice.method, envelope::CANCEL);
-            let params: v1::CancelParams = field::parse(notice.params).expect("parameters");
-            assert_eq!(params.request.number(), 7);
+            let request = if notice.method == envelope::CANCEL {
+                let params: v1::CancelParams = field::parse(notice.params).expect("parameters");
+                params.request
+            } else {
+                assert_eq!(notice.method, envelope::EXPORT_CONTINUE);
+                let params = field::parse::<v1::ExportContinueParams>(notice.params);
+                let params = params.expect("parameters");
+                assert_eq!(params.validate(), Ok(()));
+                params.request
+            };
+            assert_eq!(request.number(), 7);
         }
     }
 

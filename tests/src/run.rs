@@ -13,6 +13,14 @@ use crate::{Daemon, binaries, wait::until};
 /// For what runs a whole test or a build.
 pub const LONG: Duration = Duration::from_secs(240);
 
+/// How many rounds of a sample to run: `short` of them, or as many times that as `PROCD_TEST_TIMES` says.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "told by `cargo xtask`")]
+pub fn rounds(short: u64) -> u64 {
+    let times = std::env::var("PROCD_TEST_TIMES").ok().and_then(|times| times.parse::<u64>().ok());
+    short * times.unwrap_or(1).max(1)
+}
+
 /// How a command ended and what it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {

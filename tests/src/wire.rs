@@ -175,6 +175,12 @@ impl Wire {
         }
     }
 
+    /// Whether nothing came that was not asked for yet.
+    #[must_use]
+    pub const fn early_is_empty(&self) -> bool {
+        self.early.is_empty()
+    }
+
     /// Whether the daemon closes the connection, after whatever it still says.
     pub fn is_closed(&mut self) -> bool {
         while let Some(value) = self.next_object() {

@@ -106,6 +106,13 @@ impl StoreError {
         Self::SpoolCorrupt { path: path.to_owned(), what: what.into() }
     }
 
+    /// The errno of a call that failed.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        let source = std::error::Error::source(self)?.downcast_ref::<io::Error>()?;
+        source.raw_os_error()
+    }
+
     /// Whether it says that there is no room: `ENOSPC`, `EDQUOT` or `EFBIG`.
     #[must_use]
     pub fn is_no_room(&self) -> bool {

@@ -44,6 +44,16 @@ pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     outcome
 }
 
+/// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
+pub(crate) fn output(times: u32) -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
+    tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
+    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
+    let mut summary = Summary::default();
+    command::run_watched(tests, |line| summary.take(line))
+}
+
 /// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
 /// so often, and showing what they print.
 pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {

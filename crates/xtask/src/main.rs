@@ -24,6 +24,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filter: Vec<String>,
     },
+    /// The tests of output and input, their samples so many times longer than in the gate.
+    Output {
+        /// How many times longer.
+        #[arg(default_value_t = 20)]
+        times: u32,
+    },
     /// Every kind of escape against everything that ends a tree, each cell of the table three times.
     Containment,
     /// The races, a thousand times each, with the count of every outcome.
@@ -42,6 +48,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test { filter } => gate::test(&filter),
+        Task::Output { times } => gate::output(times),
         Task::Containment => gate::repeat("containment::", 3),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),

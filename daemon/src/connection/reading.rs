@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use procd_protocol::envelope::{self, CANCEL, Incoming};
-use procd_protocol::v1::{Call, CancelParams, Method};
+use procd_protocol::envelope::{self, EXPORT_CONTINUE, Incoming};
+use procd_protocol::v1::{Call, CancelParams, ExportContinueParams, Method};
 use procd_protocol::words::Word;
 use procd_protocol::{ErrorBody, ErrorCode, field};
 use tokio::sync::Semaphore;
 
-use super::{Ticket, refused_method};
+use super::Ticket;
 use crate::request::Client;
 
 /// Frames up to this are read at once, bytes: at worst a few milliseconds.
@@ -21,10 +21,19 @@ const SHORT_BYTES: usize = 64 * 1024;
 pub(super) enum Said {
     /// A request, and whether it can be carried out.
     Request { ticket: Ticket, is_hello: bool, call: Result<Call, ErrorBody> },
-    /// A notice, of the one kind there is.
-    Notice(Result<CancelParams, ErrorBody>),
+    /// A notice.
+    Notice(Result<Told, ErrorBody>),
     /// Neither.
     Neither(ErrorBody),
+}
+
+/// What a notice says.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// A request is to end.
+    Cancel(CancelParams),
+    /// An export may go on.
+    Continue(ExportContinueParams),
 }
 
 /// Reads one frame.
@@ -51,11 +60,15 @@ fn read_now(client: &Client, bytes: &[u8]) -> Said {
             call: client.admit(&request.method, request.params),
             ticket: Ticket { id: request.id, trace: request.trace },
         },
-        Ok(Incoming::Notice(notice)) if notice.method != CANCEL => {
-            Said::Notice(Err(refused_method("the notice is not supported yet")))
+        Ok(Incoming::Notice(notice)) if notice.method == EXPORT_CONTINUE => {
+            let params = field::parse::<ExportContinueParams>(notice.params);
+            let params = params.and_then(|params| params.validate().map(|()| params));
+            Said::Notice(params.map(Told::Continue).map_err(Into::into))
         }
+        // There is no other one.
         Ok(Incoming::Notice(notice)) => {
-            Said::Notice(field::parse::<CancelParams>(notice.params).map_err(Into::into))
+            let params = field::parse::<CancelParams>(notice.params);
+            Said::Notice(params.map(Told::Cancel).map_err(Into::into))
         }
         Err(error) => Said::Neither(error.into()),
     }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use super::news::NewsLine;
 use procd_core::SpoolState;
 use procd_store::StoreError;
 use procd_store::budget::Budget;
@@ -35,7 +36,7 @@ impl Budgets {
 }
 
 /// The ceilings of one output.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct DrainOptions {
     /// Of the memory window, bytes.
     pub memory_bytes: u64,
@@ -45,6 +46,8 @@ pub struct DrainOptions {
     pub boot_id: Uuid,
     /// The limits it shares with all others.
     pub budgets: Budgets,
+    /// Where to tell what is to be recorded of it.
+    pub news: Option<NewsLine>,
 }
 
 /// Which bytes there are now. Cursors count from the first byte ever written.
@@ -96,6 +99,8 @@ struct State {
     bounds: OutputBounds,
     status: SpoolStatus,
     sealed: bool,
+    /// The errno of the newest write or sync that failed.
+    failure: Option<i32>,
 }
 
 /// Who can seal.
@@ -117,6 +122,7 @@ pub struct OutputWriter {
     shared: Arc<Shared>,
     /// In a box: the writer is moved through futures, which keep room for each move.
     spool: Box<SpoolWriter>,
+    news: Option<NewsLine>,
 }
 
 impl Output {
@@ -124,7 +130,7 @@ impl Output {
     /// the first byte.
     #[must_use]
     pub fn create(spool_dir: PathBuf, options: DrainOptions) -> (Self, OutputWriter) {
-        let DrainOptions { memory_bytes, spool_bytes, boot_id, budgets } = options;
+        let DrainOptions { memory_bytes, spool_bytes, boot_id, budgets, news } = options;
         let spool = SpoolWriter::create(
             spool_dir,
             SpoolOptions { ceiling: spool_bytes, boot_id, budget: budgets.spool },
@@ -135,10 +141,11 @@ impl Output {
             bounds: OutputBounds { total: 0, retained_from: 0, complete: false },
             status: SpoolStatus::default(),
             sealed: false,
+            failure: None,
         };
         let output = Self::with(state, Spool::Readable(spool.reader()), Unsealed::Writing);
         let shared = Arc::clone(&output.shared);
-        (output, OutputWriter { shared, spool: Box::new(spool) })
+        (output, OutputWriter { shared, spool: Box::new(spool), news })
     }
 
     /// The output of a process that an earlier daemon ran.
@@ -191,6 +198,12 @@ impl Output {
             (Spool::Readable(_), false, false) => SpoolState::Open,
         };
         (word, state.status.lost_bytes)
+    }
+
+    /// The errno of the newest write or sync of the spool that failed.
+    #[must_use]
+    pub fn spool_failure(&self) -> Option<i32> {
+        self.shared.state().failure
     }
 
     /// Completes at the next append or at the completion after this call: listen, look, await.
@@ -333,24 +346,45 @@ impl OutputWriter {
 
     /// Adds a chunk: disk first, then memory and bounds, then those who listen.
     pub(super) fn append(&mut self, chunk: &[u8], source: Source, at_unix_ns: i64) {
-        let was_degraded = self.spool.status().degraded;
         let bounds = self.spool.append(chunk, source, at_unix_ns);
-        let status = self.spool.status();
-        if status.degraded != was_degraded {
-            self.log_change(status.degraded);
-        }
+        self.note_status();
         let mut state = self.shared.state();
         state.window.push(chunk);
-        state.status = status;
+        let had_all = state.bounds.retained_from == 0;
         state.take_bounds(bounds);
+        let is_first_gap = had_all && state.bounds.retained_from > 0;
         drop(state);
         self.shared.grown.notify_waiters();
+        if is_first_gap {
+            self.tell();
+        }
     }
 
-    fn log_change(&mut self, degraded: bool) {
-        let lost_bytes = self.spool.status().lost_bytes;
+    /// Takes over how well the spool keeps its bytes: after an append, and after a sync.
+    pub(super) fn note_status(&mut self) {
+        let status = self.spool.status();
+        let mut state = self.shared.state();
+        let before = std::mem::replace(&mut state.status, status);
+        drop(state);
+        if status.degraded != before.degraded {
+            self.log_change(status);
+        }
+        if status.degraded != before.degraded || status.lost_bytes > before.lost_bytes {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(news) = &self.news {
+            news.tell();
+        }
+    }
+
+    fn log_change(&mut self, status: SpoolStatus) {
+        let SpoolStatus { degraded, lost_bytes } = status;
         match self.spool.take_failure() {
             Some(error) if degraded => {
+                self.shared.state().failure = error.errno();
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, "a spool is degraded: its process runs on in memory");
             }
@@ -366,7 +400,7 @@ impl OutputWriter {
     /// Completes the output: of a start that failed before it had a stream, or at the end of the
     /// drain. The memory window is freed.
     pub fn finish(self) -> FinishedOutput {
-        let Self { shared, spool } = self;
+        let Self { shared, spool, news: _ } = self;
         let bounds = spool.bounds();
         let status = spool.status();
         *lock(&shared.unsealed) = Unsealed::Complete(spool);
@@ -421,6 +455,7 @@ impl State {
             bounds: OutputBounds { total, retained_from, complete: true },
             status,
             sealed,
+            failure: None,
         }
     }
 

@@ -73,7 +73,10 @@ pub(super) async fn drain(
         match event {
             Event::Stdout => drain.read(Which::Stdout).await,
             Event::Stderr => drain.read(Which::Stderr).await,
-            Event::Sync(step) => drain.sync.step(step, drain.writer.spool()),
+            Event::Sync(step) => {
+                drain.sync.step(step, drain.writer.spool());
+                drain.writer.note_status();
+            }
             Event::Finish => {
                 drain.read_what_is_left().await;
                 return drain.writer.finish();

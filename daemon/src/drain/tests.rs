@@ -30,7 +30,8 @@ impl Folder {
 
     fn output(&self, memory_bytes: u64, spool_bytes: u64) -> (Output, OutputWriter) {
         let budgets = Budgets::unlimited();
-        let options = DrainOptions { memory_bytes, spool_bytes, boot_id: BOOT, budgets };
+        let options =
+            DrainOptions { memory_bytes, spool_bytes, boot_id: BOOT, budgets, news: None };
         Output::create(self.0.join("spool"), options)
     }
 }

@@ -74,7 +74,11 @@ fn stdin_of(view: &ProcessView) -> Result<std::sync::Arc<dyn Input>, Refusal> {
 
 fn form(params: &v1::InputParams) -> Form {
     let limit = as_count(params.limit_bytes.unwrap_or(limits::LIMIT_BYTES_DEFAULT));
-    Form { encoding: params.encoding.unwrap_or(Encoding::SafeText), ..Form::text(limit) }
+    Form {
+        encoding: params.encoding.unwrap_or(Encoding::SafeText),
+        fold: params.fold.unwrap_or(false),
+        ..Form::text(limit)
+    }
 }
 
 /// Waits until nothing of the input is left unread, if that is asked; whether it came to that.

@@ -93,6 +93,7 @@ fn form(params: &v1::OutputParams) -> Form {
         encoding: params.encoding.unwrap_or(Encoding::SafeText),
         filter,
         tags: params.tags.unwrap_or(false),
+        fold: params.fold.unwrap_or(false),
         gap_is_error: params.on_gap == Some(OnGap::Error),
     }
 }

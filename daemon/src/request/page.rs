@@ -12,6 +12,7 @@ use procd_store::spool::{Source, Tag};
 use procd_text::{LOOK_AHEAD_BYTES, Raw};
 
 use super::error::process_id;
+use super::fold::{self, Fold};
 use super::stretch::{self, Context, Filter, Stretch, Want, as_u64};
 use super::{as_count, record};
 use crate::drain::Output;
@@ -28,6 +29,8 @@ pub(super) struct Form {
     pub(super) encoding: Encoding,
     pub(super) filter: Filter,
     pub(super) tags: bool,
+    /// Whether overwritten lines are shown as a terminal would.
+    pub(super) fold: bool,
     /// Whether bytes that are not kept any more fail the read.
     pub(super) gap_is_error: bool,
 }
@@ -40,6 +43,7 @@ impl Form {
             encoding: Encoding::SafeText,
             filter: Filter::Combined,
             tags: false,
+            fold: false,
             gap_is_error: false,
         }
     }
@@ -78,10 +82,12 @@ pub(super) struct Content {
     pub(super) covered: usize,
     /// Bytes that are there and cannot be rendered yet.
     pub(super) held: usize,
-    normalized: bool,
-    binary: bool,
-    mixed: bool,
-    chunks: Option<Vec<v1::Chunk>>,
+    pub(super) normalized: bool,
+    pub(super) binary: bool,
+    /// The open line of a folded page.
+    pub(super) pending_line: Option<String>,
+    pub(super) mixed: bool,
+    pub(super) chunks: Option<Vec<v1::Chunk>>,
 }
 
 /// Reads the bytes of a page. `is_ended`: nothing will be added any more.
@@ -98,6 +104,9 @@ pub(super) async fn content(
     };
     if room.is_empty() {
         return Ok(Content { from: cursor, next: cursor, ..Content::default() });
+    }
+    if form.fold {
+        return folded(output, cursor, is_ended, form.filter, (bytes, room)).await;
     }
     let want = Want {
         from: cursor,
@@ -126,8 +135,24 @@ pub(super) async fn content(
     Ok(if is_big { beside(build).await } else { build() })
 }
 
+/// A folded page. The longest line has to fit what is left of the reply.
+async fn folded(
+    output: &Output,
+    cursor: u64,
+    is_ended: bool,
+    filter: Filter,
+    (limit, room): (usize, Room),
+) -> Result<Content, StoreError> {
+    if room.text < fold::ROOM_BYTES {
+        return Ok(Content { from: cursor, next: cursor, ..Content::default() });
+    }
+    let mut fold = Fold::new(cursor, filter, limit);
+    fold.advance(output, is_ended).await?;
+    Ok(fold.content(output.bounds().total))
+}
+
 /// Does long work beside the control thread, so that it holds up nobody else.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
@@ -275,7 +300,7 @@ pub(super) fn entry(
         filtered_bytes: is_known(filtered),
         mixed: content.mixed,
         held_bytes: is_known(as_u64(content.held)),
-        pending_line: None,
+        pending_line: content.pending_line,
         normalized: content.normalized,
         binary: content.binary,
         chunks: content.chunks,

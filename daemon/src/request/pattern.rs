@@ -154,6 +154,15 @@ impl Scanner {
         Ok(Self { pattern, cache, state, fed: 0, end: None, is_done: false })
     }
 
+    /// Begins anew, for instance with the next line.
+    /// # Errors
+    /// [`Stuck`] is a bug.
+    pub(super) fn restart(&mut self) -> Result<(), Stuck> {
+        self.state = first_state(&self.pattern.forward, &mut self.cache, Anchored::No, None)?;
+        (self.fed, self.end, self.is_done) = (0, None, false);
+        Ok(())
+    }
+
     /// Takes the next bytes.
     /// # Errors
     /// [`Stuck`] is a bug.

@@ -58,6 +58,7 @@ pub(super) async fn start(
     let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
     let is_dry = params.dry_run.unwrap_or(false);
     let require_success = params.require_success == Some(true);
+    let fold = params.fold == Some(true);
     let request = request(params, mode, &client.daemon.facts.limits)?;
     let supervisor = tokio::select! {
         supervisor = client.supervisor() => supervisor?,
@@ -80,7 +81,8 @@ pub(super) async fn start(
     };
     let turn = client.turn().await;
     let snapshot = view.now();
-    let result = result(&view, &snapshot, woke_by, limit).await;
+    let form = Form { fold, ..Form::text(limit) };
+    let result = result(&view, &snapshot, woke_by, form).await;
     let result = result.map_err(|refusal| wire(&refusal))?;
     if require_success {
         output::require_success(&result.page)?;
@@ -300,9 +302,9 @@ async fn result(
     view: &ProcessView,
     snapshot: &Snapshot,
     woke_by: WokeBy,
-    limit: usize,
+    form: Form,
 ) -> Result<v1::StartResult, Refusal> {
-    let page = page_at(view, snapshot, 0, Form::text(limit), &mut Room::of_reply()).await?;
+    let page = page_at(view, snapshot, 0, form, &mut Room::of_reply()).await?;
     let origin = procd_protocol::OriginId::new(snapshot.record.origin.uuid());
     let mut result = v1::StartResult {
         page,
@@ -314,7 +316,7 @@ async fn result(
         omitted_bytes: None,
     };
     if snapshot.is_terminal() && result.page.more {
-        truncate(&mut result, view, limit).await?;
+        truncate(&mut result, view, form).await?;
     }
     Ok(result)
 }
@@ -322,13 +324,14 @@ async fn result(
 async fn truncate(
     result: &mut v1::StartResult,
     view: &ProcessView,
-    limit: usize,
+    form: Form,
 ) -> Result<(), Refusal> {
-    let (head_limit, tail_limit) = procd_text::split_limit(limit);
-    let form = Form::text(head_limit);
-    let head = page::content(&view.output, 0, true, form, Room::of_reply()).await;
+    let (head_limit, tail_limit) = procd_text::split_limit(form.limit);
+    let first = Form { limit: head_limit, ..form };
+    let head = page::content(&view.output, 0, true, first, Room::of_reply()).await;
     let head = head.map_err(|error| of_read(&error))?;
-    let shown = tail::with_head(&view.output, head, tail_limit).await;
+    let last = Form { limit: tail_limit, ..form };
+    let shown = tail::with_head(&view.output, head, last).await;
     let shown = shown.map_err(|error| of_read(&error))?;
     let page = &mut result.page;
     page.output = None;
@@ -336,6 +339,7 @@ async fn truncate(
     page.more = false;
     page.eof = true;
     page.held_bytes = None;
+    page.pending_line = None;
     page.artifact.end_cursor = page.total_bytes;
     result.truncated = true;
     result.omitted_bytes = Some(shown.omitted_bytes);

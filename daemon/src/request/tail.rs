@@ -6,7 +6,7 @@ use procd_store::StoreError;
 use procd_text::{Raw, SEQUENCE_BYTES_MAX};
 
 use super::as_count;
-use super::page::{Content, Form};
+use super::page::{Content, Form, Room};
 use super::stretch::{self, Filter, Stretch, Want, as_u64};
 use crate::drain::Output;
 
@@ -110,8 +110,12 @@ pub(super) struct HeadAndTail {
 pub(super) async fn with_head(
     output: &Output,
     head: Content,
-    tail_limit: usize,
+    form: Form,
 ) -> Result<HeadAndTail, StoreError> {
+    if form.fold {
+        return with_folded_head(output, head, form).await;
+    }
+    let tail_limit = form.limit;
     let total = output.bounds().total;
     let scan = tail_limit.saturating_mul(RAW_PER_TEXT) + SEQUENCE_BYTES_MAX;
     let stretch = last(output, total, head.next, scan, Filter::Combined).await?;
@@ -128,6 +132,24 @@ pub(super) async fn with_head(
         omitted_bytes: start - head.next.min(start),
         head: Excerpt { text: head.output, start_cursor: head.from, end_cursor: head.next },
         tail: Excerpt { text: tail.text, start_cursor: start, end_cursor: total },
+    })
+}
+
+/// The same for folded lines: those whose raw text would fit, folded.
+async fn with_folded_head(
+    output: &Output,
+    head: Content,
+    form: Form,
+) -> Result<HeadAndTail, StoreError> {
+    let total = output.bounds().total;
+    let plain = Form { fold: false, ..form };
+    let start = lines_start(output, limits::TAIL_LINES_MAX, plain).await?.max(head.next).min(total);
+    let whole = Form { limit: as_count(limits::LIMIT_BYTES_MAX), ..form };
+    let tail = super::page::content(output, start, true, whole, Room::of_reply()).await?;
+    Ok(HeadAndTail {
+        omitted_bytes: start - head.next.min(start),
+        head: Excerpt { text: head.output, start_cursor: head.from, end_cursor: head.next },
+        tail: Excerpt { text: tail.output, start_cursor: start, end_cursor: total },
     })
 }
 

@@ -16,7 +16,7 @@ use crate::drain::{Output, OutputBounds};
 /// Raw bytes searched at once, on a thread that may take its time.
 const BLOCK_BYTES: usize = 64 * 1024;
 /// Raw bytes of a match that are shown.
-const SHOWN_BYTES_MAX: u64 = 4096;
+pub(super) const SHOWN_BYTES_MAX: u64 = 4096;
 
 /// The conditions of each process, and how processes go together.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::error::wire;
+use super::fold::Fold;
 use super::page::{self, Form, Room};
 use super::stretch::Filter;
 use super::until::{Found, Progress, Until, Watcher};
@@ -53,6 +54,8 @@ pub(super) struct Target {
     scanned: u64,
     standing: Standing,
     watcher: Option<Watcher>,
+    /// What was folded so far: each byte once.
+    fold: Option<Fold>,
 }
 
 /// Where one process stands.
@@ -81,6 +84,7 @@ impl Target {
             scanned: cursor,
             standing: Standing::Waiting,
             watcher: None,
+            fold: None,
         }
     }
 
@@ -136,6 +140,11 @@ impl Target {
         }
         if form.filter == Filter::Combined && form.encoding == Encoding::Base64 {
             return Ok(true);
+        }
+        if form.fold {
+            let fold = self.fold.get_or_insert_with(|| Fold::new(self.scanned, form.filter, 1));
+            fold.advance(&self.view.output, false).await?;
+            return Ok(fold.has_line());
         }
         let form = Form { limit: 1, tags: false, ..form };
         loop {

@@ -134,6 +134,7 @@ impl Task {
                 background: request.background,
                 failed: None,
                 teardown: None,
+                spool_rests_until: None,
             }),
             storage: Storage::Live,
             left: None,
@@ -155,6 +156,7 @@ impl Task {
                 spool_bytes: ceilings.spool_bytes,
                 boot_id: self.boot_id,
                 budgets: self.budgets.clone(),
+                news: Some(self.news.line(handle)),
             },
         )
     }

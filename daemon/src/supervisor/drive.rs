@@ -195,6 +195,8 @@ impl Task {
         };
         entry.show(true);
         self.publish(handle, |record| super::records::live_batch(record, kind));
+        // Its output may have begun before this.
+        self.spool_changed(handle);
     }
 
     /// The leader's end, with its event: the tree is kept.
@@ -226,7 +228,7 @@ impl Task {
     }
 
     /// Appends the record and an event of it as one batch that nobody waits for.
-    fn publish(
+    pub(super) fn publish(
         &mut self,
         handle: Handle,
         make: impl FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>,
@@ -268,6 +270,10 @@ impl Task {
         }
         for event in events {
             self.drive(handle, event, None);
+        }
+        let active = self.table.get_mut(handle).and_then(|entry| entry.active.as_mut());
+        if active.is_some_and(|active| take_due(&mut active.due.spool, now)) {
+            self.spool_changed(handle);
         }
         self.retry_end(handle, now);
         self.arm(handle);

@@ -94,6 +94,8 @@ pub(super) struct Active {
     pub(super) failed: Option<String>,
     /// A killed tree was not proven empty in time.
     pub(super) teardown: Option<Refusal>,
+    /// Its spool is not told of before.
+    pub(super) spool_rests_until: Option<Instant>,
 }
 
 /// What is due for one process.
@@ -103,6 +105,8 @@ pub(super) struct DueTimes {
     pub(super) grace: Option<Instant>,
     pub(super) interrupt: Option<Instant>,
     pub(super) leftovers: Option<Instant>,
+    /// Its spool is to be looked at again.
+    pub(super) spool: Option<Instant>,
 }
 
 /// The two things a start's reply waits for, and who waits for it: its caller, and those who
@@ -195,7 +199,7 @@ impl Entry {
         let active = self.active.as_ref();
         let due = active.map(|active| active.due).unwrap_or_default();
         let waiting = active.into_iter().flat_map(|active| &active.stops).filter_map(|w| w.until);
-        [due.deadline, due.grace, due.interrupt, due.leftovers, retry]
+        [due.deadline, due.grace, due.interrupt, due.leftovers, due.spool, retry]
             .into_iter()
             .flatten()
             .chain(waiting)

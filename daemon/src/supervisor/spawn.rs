@@ -34,7 +34,7 @@ use super::task::{COMMANDS_MAX, COMMITS_MAX, Inbox, REPORTS_MAX, Restoring, Task
 use super::timers::Timers;
 use super::view::Snapshot;
 use crate::clock::Clock;
-use crate::drain::Budgets;
+use crate::drain::{Budgets, SpoolNews};
 use crate::recovery::{Recovered, RecoveredProcess};
 
 /// What the supervisor is made of.
@@ -72,6 +72,7 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
     let (commits, commits_in) = mpsc::channel(COMMITS_MAX);
     let (stored, stored_in) = mpsc::channel(DONE_MAX);
     let (restored, restored_in) = oneshot::channel();
+    let news = SpoolNews::default();
     let mut task = Task {
         clock: Clock,
         boot_id: parts.boot_id,
@@ -93,6 +94,7 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         journal: Journal::new(parts.log, commits),
         storage: Storage::new(parts.folder, stored),
         budgets: parts.budgets,
+        news: news.clone(),
         restoring: Restoring { pending: HashSet::new(), done: Some(restored) },
         shutdown: None,
         removing: HashMap::new(),
@@ -108,6 +110,7 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         reports: reports_in,
         commits: commits_in,
         stored: stored_in,
+        news,
     };
     Spawned {
         supervisor: Supervisor {

@@ -31,7 +31,7 @@ use super::subscriptions::Subscriptions;
 use super::table::Table;
 use super::timers::{Due, Timers};
 use crate::clock::Clock;
-use crate::drain::Budgets;
+use crate::drain::{Budgets, SpoolNews};
 
 /// Commands that wait for the supervisor, a count; a full queue makes connections wait.
 pub(super) const COMMANDS_MAX: usize = 1024;
@@ -46,6 +46,7 @@ enum Event {
     Report(Handle, Report),
     Committed(Committed),
     Stored(Done),
+    SpoolChanged(Handle),
     TimeHasPassed,
 }
 
@@ -73,6 +74,7 @@ pub(super) struct Task {
     pub(super) journal: Journal,
     pub(super) storage: Storage,
     pub(super) budgets: Budgets,
+    pub(super) news: SpoolNews,
     /// Lost processes whose batch is under way, and who waits for them.
     pub(super) restoring: Restoring,
     pub(super) shutdown: Option<ShutdownRun>,
@@ -115,6 +117,7 @@ pub(super) struct Inbox {
     pub(super) reports: mpsc::Receiver<(Handle, Report)>,
     pub(super) commits: mpsc::Receiver<Committed>,
     pub(super) stored: mpsc::Receiver<Done>,
+    pub(super) news: SpoolNews,
 }
 
 impl Task {
@@ -125,6 +128,7 @@ impl Task {
                 Some((handle, report)) = inbox.reports.recv() => Event::Report(handle, report),
                 Some(committed) = inbox.commits.recv() => Event::Committed(committed),
                 Some(done) = inbox.stored.recv() => Event::Stored(done),
+                handle = inbox.news.next() => Event::SpoolChanged(handle),
                 () = self.timers.wait() => Event::TimeHasPassed,
                 command = inbox.commands.recv() => match command {
                     Some(command) => Event::Command(command),
@@ -141,6 +145,7 @@ impl Task {
             Event::Report(handle, report) => self.report(handle, report),
             Event::Committed(committed) => self.committed(committed),
             Event::Stored(done) => self.stored(done),
+            Event::SpoolChanged(handle) => self.spool_changed(handle),
             Event::TimeHasPassed => self.time_has_passed(),
         }
     }

@@ -38,7 +38,7 @@ params! {
         limit_bytes: u64,
         /// Default `safe_text`.
         encoding: Encoding,
-        /// Not in force yet.
+        /// Whether overwritten lines are shown as a terminal would; safe text only.
         fold: bool,
     }
 }
@@ -76,15 +76,11 @@ impl Params for InputParams {
         duration("yield_time_ms", self.yield_time_ms, 0)?;
         within("cursor", self.cursor, 0, INTEGER_MAX)?;
         within("limit_bytes", self.limit_bytes, 1, LIMIT_BYTES_MAX)?;
+        let is_text = self.fold != Some(true) || self.encoding != Some(Encoding::Base64);
+        require(is_text, "fold", "goes with `safe_text` only")?;
         let does = first_given!(self: data, data_base64, keys, rows).is_some();
         let why = "or `data_base64`, `keys`, `eof` or a size has to be there";
         require(does || self.eof == Some(true), "data", why)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(
-            self: fold,
-        )
     }
 }
 

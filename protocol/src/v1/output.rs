@@ -93,7 +93,7 @@ params! {
         encoding: Encoding,
         /// Default `combined`.
         stream: StreamFilter,
-        /// Not in force yet.
+        /// Whether overwritten lines are shown as a terminal would; safe text only.
         fold: bool,
         /// Whether `chunks` is wanted.
         tags: bool,
@@ -156,16 +156,17 @@ impl Params for OutputParams {
         within("limit_bytes", self.limit_bytes, 1, LIMIT_BYTES_MAX)?;
         duration("timeout_ms", self.timeout_ms, 0)?;
         text("reason", self.reason.as_deref(), 1, REASON_CHARS_MAX)?;
+        if self.fold == Some(true) {
+            let is_text = self.encoding != Some(Encoding::Base64);
+            require(is_text, "fold", "goes with `safe_text` only")?;
+            require(self.tags != Some(true), "fold", "does not go with `tags`")?;
+        }
         let is_one = self.targets().len() == 1 || self.require_success != Some(true);
         require(is_one, "require_success", "goes with one process only")?;
         match &self.wait {
             Some(Wait::Until(wait)) => wait.validate(),
             Some(Wait::Simple(_)) | None => Ok(()),
         }
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(self: fold)
     }
 }
 

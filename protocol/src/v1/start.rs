@@ -125,7 +125,7 @@ params! {
         allow_client: bool,
         /// Text of the reply, 1..=1 MiB.
         limit_bytes: u64,
-        /// Not in force yet.
+        /// Whether overwritten lines are shown as a terminal would.
         fold: bool,
         /// Whether an end that is no success is an error.
         require_success: bool,
@@ -299,7 +299,7 @@ impl Params for StartParams {
     fn later(&self) -> Option<&'static str> {
         first_given!(
             self: argv_base64, shell, login, cwd_base64, env_base64, limits, limits_required,
-            limits_fallback, isolate, allow_client, fold,
+            limits_fallback, isolate, allow_client,
         )
         .or_else(|| {
             let claim = self.workspace.as_ref()?;

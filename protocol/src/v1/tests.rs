@@ -132,7 +132,19 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
         "require_success",
         Refused,
     ),
-    ("process/output", r#"{"process_id":"$ID","fold":true}"#, "fold", Unsupported),
+    ("process/output", r#"{"process_id":"$ID","fold":true,"encoding":"base64"}"#, "fold", Refused),
+    ("process/output", r#"{"process_id":"$ID","fold":true,"tags":true}"#, "fold", Refused),
+    ("process/search", r#"{"process_id":"$ID"}"#, "pattern", Missing),
+    ("process/search", r#"{"process_id":"$ID","pattern":""}"#, "pattern", Refused),
+    (
+        "process/search",
+        r#"{"process_id":"$ID","pattern":"a","from_cursor":-1}"#,
+        "from_cursor",
+        Mistyped,
+    ),
+    ("process/search", r#"{"process_id":"$ID","pattern":"a","limit":1001}"#, "limit", Refused),
+    ("process/export", r#"{"from_cursor":0}"#, "process_id", Missing),
+    ("process/export", r#"{"process_id":"$ID","reason":""}"#, "reason", Refused),
     ("process/output", r#"{"process_id":"$ID","reason":""}"#, "reason", Refused),
     ("process/input", r#"{"data":"x"}"#, "process_id", Missing),
     ("process/input", r#"{"process_id":"$ID"}"#, "data", Refused),
@@ -166,7 +178,7 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("notifications/ack", r#"{"command_id":"$UUID","disposition":"no"}"#, "disposition", Mistyped),
     ("process/remove", r#"{}"#, "process_id", Missing),
     ("process/pin", r#"{"process_id":"$ID","pinned":1}"#, "pinned", Mistyped),
-    ("process/search", r#"{}"#, "method", Unsupported),
+    ("session/list", r#"{}"#, "method", Unsupported),
     ("process/begin", r#"{}"#, "method", Unknown),
 ];
 
@@ -287,6 +299,8 @@ fn parameters_in_force_are_read_and_written_back_alike() {
             Call::LeaseRelease(p) => serde_json::to_string(&p),
             Call::OperatorAttach(p) => serde_json::to_string(&p),
             Call::DaemonStatus(p) => serde_json::to_string(&p),
+            Call::ProcessSearch(p) => serde_json::to_string(&p),
+            Call::ProcessExport(p) => serde_json::to_string(&p),
             Call::DaemonShutdown(p) => serde_json::to_string(&p),
         };
         assert_eq!(written.unwrap(), params);
@@ -306,7 +320,7 @@ fn every_method_is_in_force_or_refused_by_name() {
         let unsupported = refused.is_some_and(|e| e.fault == FieldFault::Unsupported);
         assert_eq!(is_in_force, !unsupported, "{method}");
     }
-    assert_eq!(IN_FORCE.len(), 23);
+    assert_eq!(IN_FORCE.len(), 25);
 }
 
 #[test]

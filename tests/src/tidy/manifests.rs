@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("procd-client", &["procd-protocol"]),
     ("procctl", &["procd-client", "procd-protocol"]),
     ("procd-mcp", &["procd-client", "procd-protocol"]),
-    ("procd-bench", &["procd-client", "procd-protocol"]),
+    ("procd-bench", &["procd-client", "procd-protocol", "procd-text"]),
     ("procd", &["procd-protocol", "procd-core", "procd-text", "procd-sys", "procd-store"]),
     ("procd-tests", &["procd-client", "procd-protocol"]),
 ];

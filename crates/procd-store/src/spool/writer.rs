@@ -203,7 +203,10 @@ impl SpoolWriter {
     pub fn sync_failed(&mut self, error: &io::Error) {
         self.sync_fails = true;
         self.head.sync_failed = true;
-        let again = io::Error::new(error.kind(), error.to_string());
+        let again = match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
         self.failure = Some(StoreError::io("sync", &self.shared.dir, again));
         self.commit();
     }
