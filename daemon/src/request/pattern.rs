@@ -1,8 +1,10 @@
 //! Patterns on raw output, in linear time and fed byte by byte, each byte once: what is found does
 //! not depend on how the bytes were cut, and a wait keeps a state, never the bytes it has seen.
 //!
-//!     forward:  cursor ---------> end of the first match      (as bytes come)
-//!     backward: start  <--------- end                         (once, when it was found)
+//! ```text
+//! forward:  cursor ---------> end of the first match      (as bytes come)
+//! backward: start  <--------- end                         (once, when it was found)
+//! ```
 //!
 //! A match that ends where the output ends now counts only if no byte that may follow could undo
 //! it. Source: spec, output, *Waiting*, *Tail and search*.

@@ -40,7 +40,7 @@ pub const PHASES: &[(&str, &[&str])] = &[
     ("removal", &["removal-", "eviction-"]),
     ("snapshot", &["snapshot-"]),
     ("parts", &["part-", "ballast-"]),
-    ("notification", &["offer-", "acknowledgement-"]),
+    ("notification", &["offer-", "ack-"]),
 ];
 
 /// The phase of a point; `none` before the first one was passed.
