@@ -306,3 +306,22 @@ fn a_damaged_record_and_a_torn_log_harm_nobody_else() {
         assert_eq!(again.text(process), word);
     }
 }
+
+/// Symptom: a record read while its spool was being sealed said `sealed` without a checksum, and
+/// after a kill at that moment it was another record. Cause: the state was taken live from the
+/// output. It fails on the old code within some tens of processes.
+#[test]
+fn a_record_that_says_sealed_has_its_checksum() {
+    let daemon = Setup::new(Tier::Shim).start();
+    let mut owner = daemon.owner();
+    for _ in 0..60 {
+        let params = json!({"limit_bytes": 1});
+        let process = handle(&owner.start(&[&binaries::probe(), "write", "300000"], params));
+        wait::until("the seal", wait::STEP, || {
+            let record = owner.record(&process);
+            let is_sealed = record["spool_state"] == "sealed";
+            assert_eq!(is_sealed, record["sha256"].is_string(), "{record}");
+            is_sealed.then_some(())
+        });
+    }
+}

@@ -134,7 +134,11 @@ pub(super) fn record(view: &ProcessView) -> Option<v1::Record> {
     shown.total_bytes = bounds.total;
     shown.retained_from = bounds.retained_from;
     let (spool, lost) = view.output.spool_status();
-    shown.spool_state = spool_state(spool);
+    // A seal is told with its checksum, by the record, once it is on disk.
+    shown.spool_state = match spool {
+        SpoolState::Open | SpoolState::Sealed => spool_state(snapshot.record.spool_state),
+        SpoolState::Degraded | SpoolState::Corrupt => spool_state(spool),
+    };
     shown.spool_lost_bytes = lost;
     Some(shown)
 }

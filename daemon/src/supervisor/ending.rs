@@ -163,7 +163,6 @@ impl Task {
             SealResult::Already => entry.record.spool_state = entry.output.spool_status().0,
             SealResult::Corrupt => entry.record.spool_state = SpoolState::Corrupt,
         }
-        entry.show(true);
         self.write_manifest(handle);
     }
 
@@ -179,6 +178,8 @@ impl Task {
             Some(_) if is_outdated => self.write_manifest(handle),
             Some(stored) => {
                 entry.storage = Storage::Sealed;
+                // Not before: a seal that is told is on disk.
+                entry.show(true);
                 let batch = vec![LogRecord::process(&entry.record)];
                 let session = entry.owner.session;
                 let finished_at = entry.record.finished_at.unwrap_or(entry.record.created_at);
