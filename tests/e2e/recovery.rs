@@ -309,7 +309,7 @@ fn a_damaged_record_and_a_torn_log_harm_nobody_else() {
 
 /// Symptom: a record read while its spool was being sealed said `sealed` without a checksum, and
 /// after a kill at that moment it was another record. Cause: the state was taken live from the
-/// output. It fails on the old code within some tens of processes.
+/// output, while its checksum came from the record. On the old code a look between the two fails.
 #[test]
 fn a_record_that_says_sealed_has_its_checksum() {
     let daemon = Setup::new(Tier::Shim).start();
