@@ -40,6 +40,8 @@ const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// A killed tree that is not empty is complained of this often.
 const COMPLAIN_EACH: Duration = Duration::from_secs(10);
+/// How long the end of a leader waits for what it wrote.
+const CATCH_UP_MAX: Duration = Duration::from_secs(5);
 /// Between two writes of a kill: first and longest.
 const KILL_PAUSE_FIRST: Duration = Duration::from_millis(20);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -267,7 +269,28 @@ impl Driver {
             Tree::Group(group) => group.count(Some(leader)).await,
             Tree::Shim(_) => seen_by_shim,
         };
+        let order = if leftovers > 0 { self.catch_up().await } else { None };
         self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
+        if let Some(order) = order {
+            self.on_order(order).await;
+        }
+    }
+
+    /// What the leader has written is read before its end is told, since whoever hears of it looks
+    /// at the output. Not at the cost of an order, which comes back, nor for ever on a dead disk.
+    async fn catch_up(&self) -> Option<Order> {
+        let drain = self.drain.as_ref()?;
+        let catching_up = tokio::time::timeout(CATCH_UP_MAX, drain.catch_up());
+        tokio::select! {
+            biased;
+            order = self.orders.next() => Some(order),
+            caught_up = catching_up => {
+                if caught_up.is_err() {
+                    tracing::warn!("the end of a leader is told before its output was read");
+                }
+                None
+            }
+        }
     }
 
     async fn on_shim_gone(&mut self, clean: bool) -> Outcome {
