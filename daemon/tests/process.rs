@@ -270,6 +270,7 @@ fn request(line: &str) -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        allow_client: false,
     }
 }
 

@@ -27,6 +27,7 @@ use super::failure;
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
+use super::lineage::Grown;
 use super::signals::SignalOrder;
 use super::tree::{Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
@@ -103,6 +104,8 @@ pub(super) struct Driver {
     pub(super) asked: Vec<Request>,
     /// What members refused, by the tag of the signal.
     pub(super) refused: Vec<(Tag, SignalError)>,
+    /// Counts among the trees of this daemon until its end is told.
+    pub(super) grown: Grown,
 }
 
 impl Driver {
@@ -179,6 +182,7 @@ impl Driver {
             Seen::ShimStarted { pid } => {
                 if let Tree::Shim(shim) = &mut self.tree {
                     shim.pid = Some(pid);
+                    self.grown.shim_is(pid);
                 }
                 self.show();
             }
