@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod clients;
 mod containment;
 mod damage;
 mod disk;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binaries;
+pub mod cutter;
 pub mod daemon;
 pub mod faults;
 pub mod folder;

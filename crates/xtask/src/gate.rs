@@ -85,7 +85,10 @@ fn build() -> Result<PathBuf, String> {
         "procctl",
         "-p",
         "procd-tests",
+        "-p",
+        "procd-client",
         "--bins",
+        "--examples",
     ]))?;
     Ok(folder)
 }
