@@ -421,6 +421,8 @@ pub enum Refused {
     Unknown,
     /// A peer of another user.
     OtherUser,
+    /// A peer that is supervised itself.
+    Supervised,
     /// So many are open already.
     Full {
         /// The limit.
@@ -439,6 +441,10 @@ impl Refused {
             Self::OtherUser => {
                 let text = "only the user of this daemon may connect".to_owned();
                 (ErrorCode::PermissionDenied, text)
+            }
+            Self::Supervised => {
+                let text = "a supervised process may not connect: its start has no `allow_client`";
+                (ErrorCode::PermissionDenied, text.to_owned())
             }
             Self::Full { max } => {
                 (ErrorCode::TooManyRequests, format!("{max} connections are open"))

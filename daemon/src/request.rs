@@ -44,6 +44,7 @@ pub use events::Following;
 pub use export::Export;
 use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
+pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
@@ -53,6 +54,7 @@ const TURNS: usize = 4;
 #[derive(Debug)]
 pub struct Client {
     daemon: Arc<Daemon>,
+    standing: Standing,
     binding: Binding,
     turns: Arc<Semaphore>,
     exports: Exports,
@@ -66,10 +68,11 @@ pub struct Client {
 impl Client {
     /// A client that has said nothing yet.
     #[must_use]
-    pub fn new(daemon: Arc<Daemon>) -> Arc<Self> {
+    pub fn new(daemon: Arc<Daemon>, standing: Standing) -> Arc<Self> {
         Arc::new(Self {
             _counted: daemon.count_connection(),
             daemon,
+            standing,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             exports: Exports::default(),
@@ -94,10 +97,8 @@ impl Client {
     /// # Errors
     /// `invalid_arguments` naming the field, `permission_denied`.
     pub fn admit(&self, method: &str, params: Option<&RawValue>) -> Result<Call, ErrorBody> {
-        if let Some(known) = Method::from_word(method)
-            && !roles::permits(self.binding.role(), known)
-        {
-            return Err(roles::denied(self.binding.role(), known));
+        if let Some(known) = Method::from_word(method) {
+            roles::check(self.standing, self.binding.role(), known)?;
         }
         Ok(Call::parse(method, params)?)
     }

@@ -15,7 +15,7 @@ fn kept(more: Value) -> Value {
 }
 
 both_tiers! {
-    /// A foreground start comes back at the leader's exit, with the handle and the leader's end.
+    /// A foreground start comes back at the leader's exit, with the handle, the leader's end and what it wrote.
     fn a_foreground_start_returns_when_its_leader_has_ended(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();

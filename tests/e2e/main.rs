@@ -74,6 +74,7 @@ mod lifecycle;
 mod limits;
 mod operators;
 mod output;
+mod peers;
 mod protocol;
 mod races;
 mod real_work;

@@ -137,6 +137,28 @@ async fn what_was_written_before_the_end_is_there_also_from_a_short_life() {
 }
 
 #[tokio::test]
+async fn what_was_written_before_a_catching_up_is_there_after_it() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    let (output, writer) = folder.output(1 << 20, 1 << 20);
+    let ((out, mut out_end), (err, mut err_end)) = (pipe(), pipe());
+    let task = drains.start(writer, streams(out, err));
+    for round in 1..=500_u64 {
+        out_end.write_all(b"out").unwrap();
+        err_end.write_all(b"err").unwrap();
+        tokio::time::timeout(LONG, task.catch_up()).await.unwrap();
+        assert_eq!(
+            output.bounds(),
+            OutputBounds { total: 6 * round, retained_from: 0, complete: false }
+        );
+    }
+    // What comes later is read as ever.
+    out_end.write_all(b"more").unwrap();
+    reaches(&output, 3004).await;
+    assert_eq!(task.finish().await.bounds.total, 3004);
+}
+
+#[tokio::test]
 async fn a_stranger_that_holds_the_other_end_is_not_waited_for() {
     let folder = Folder::new();
     let drains = Drains::new(1).unwrap();
@@ -271,8 +293,8 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
 fn an_idle_process_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, finish) = oneshot::channel();
-    let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, finish);
+    let (_asker, asked) = mpsc::channel(1);
+    let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");
 }

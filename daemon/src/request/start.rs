@@ -172,6 +172,7 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        allow_client: params.allow_client.unwrap_or(false),
     })
 }
 
