@@ -129,7 +129,6 @@ mod document {
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
-                ("isolate", "true"),
                 ("allow_client", "true"),
             ],
         ),

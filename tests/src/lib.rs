@@ -9,6 +9,7 @@ pub mod binaries;
 pub mod daemon;
 pub mod faults;
 pub mod folder;
+pub mod journal;
 pub mod leaks;
 pub mod namespace;
 pub mod owner;
@@ -19,6 +20,17 @@ pub mod run;
 mod tidy;
 pub mod wait;
 pub mod wire;
+
+/// Says that a test, or a half of one, did nothing here. Past the harness, which hides what a test
+/// prints: whoever runs the tests counts these lines.
+#[expect(clippy::expect_used, reason = "this is how a test fails")]
+pub fn skipped(why: &str) {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "\n{SKIPPED}{why}").expect("say what is skipped");
+}
+
+/// How such a line begins.
+pub const SKIPPED: &str = "SKIPPED: ";
 
 pub use daemon::{Daemon, Setup, Tier};
 pub use owner::Owner;

@@ -42,6 +42,9 @@ fn show(text: &str) {
     let is_frame =
         |line: &str| line.is_empty() || line.starts_with("running ") || line.starts_with("test ");
     for line in text.lines().filter(|line| !is_frame(line)) {
-        println!("{line}");
+        match line.strip_prefix(crate::SKIPPED) {
+            Some(why) => crate::skipped(why),
+            None => println!("{line}"),
+        }
     }
 }

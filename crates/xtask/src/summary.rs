@@ -1,6 +1,10 @@
 //! Adds up what the test runner said at the end of each of its binaries.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+/// How a line begins by which a test says that it did nothing.
+const SKIPPED: &str = "SKIPPED: ";
 
 /// Totals over all test binaries, and the names of what failed.
 #[derive(Debug, Default)]
@@ -9,6 +13,8 @@ pub(crate) struct Summary {
     passed: u64,
     failed: u64,
     ignored: u64,
+    /// Tests, or halves of them, that said they did nothing here, by why.
+    skipped: BTreeMap<String, u64>,
     failures: Vec<String>,
 }
 
@@ -29,6 +35,8 @@ impl Summary {
             line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
         {
             self.failures.push(name.to_owned());
+        } else if let Some(why) = line.strip_prefix(SKIPPED) {
+            *self.skipped.entry(why.to_owned()).or_default() += 1;
         }
     }
 }
@@ -45,14 +53,18 @@ fn count(counts: &str, word: &str) -> u64 {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (why, count) in &self.skipped {
+            writeln!(f, "skipped {count} times: {why}")?;
+        }
         for name in &self.failures {
             writeln!(f, "FAILED {name}")?;
         }
         let verdict = if self.failed == 0 { "ok" } else { "FAILED" };
         let Self { binaries, passed, failed, ignored, .. } = self;
+        let skipped: u64 = self.skipped.values().sum();
         write!(
             f,
-            "test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; {binaries} test binaries"
+            "test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; {skipped} skipped; {binaries} test binaries"
         )
     }
 }
@@ -67,12 +79,14 @@ mod tests {
         summary.take("running 3 tests");
         summary.take("test stop::ends_the_tree ... FAILED");
         summary.take("test stop::is_idempotent ... ok");
+        summary.take("SKIPPED: no such thing here");
+        summary.take("SKIPPED: no such thing here");
         summary.take("test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s");
         summary.take("test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.0s");
         let shown = summary.to_string();
         assert_eq!(
             shown,
-            "FAILED stop::ends_the_tree\ntest result: FAILED. 13 passed; 1 failed; 1 ignored; 2 test binaries"
+            "skipped 2 times: no such thing here\nFAILED stop::ends_the_tree\ntest result: FAILED. 13 passed; 1 failed; 1 ignored; 2 skipped; 2 test binaries"
         );
     }
 }

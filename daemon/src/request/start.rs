@@ -172,6 +172,7 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        isolate: params.isolate.unwrap_or(false),
     })
 }
 

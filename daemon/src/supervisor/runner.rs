@@ -60,6 +60,8 @@ pub struct StartRequest {
     pub claim: Option<AskedClaim>,
     /// The session's declared workspaces, which the working folder has to lie in.
     pub workspaces: Vec<PathBuf>,
+    /// Whether it gets a PID namespace of its own.
+    pub isolate: bool,
 }
 
 /// The key that makes a start idempotent.
@@ -334,6 +336,8 @@ pub enum SpawnCause {
     Guardian,
     /// `pty_unavailable`.
     Terminal,
+    /// `lifetime_enforcement_unavailable`.
+    Isolation,
 }
 
 impl SpawnCause {

@@ -259,5 +259,6 @@ pub(super) fn request() -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
     }
 }
