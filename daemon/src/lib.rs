@@ -117,6 +117,7 @@ pub enum RunError {
 pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError> {
     let mut signals = signals::Signals::new()
         .map_err(|source| RunError::Start { deed: "listen to signals", source })?;
+    let lineage = runner.lineage();
     let (stage_sender, stage) = watch::channel(Stage::Restoring(RestoreFacts::default()));
     let (wish, mut wishes) = mpsc::channel(1);
     let daemon = Arc::new(Daemon {
@@ -129,7 +130,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
         connections: Arc::default(),
     });
     let Parts { config, socket, folder, budgets, boot_id, is_private, ready, .. } = parts;
-    let mut accepting = accept::start(socket, folder.clone(), daemon.clone())
+    let mut accepting = accept::start(socket, folder.clone(), daemon.clone(), lineage)
         .map_err(|source| RunError::Start { deed: "watch the socket", source })?;
     let restoring = restore(runner, &config, folder, budgets, boot_id);
     let restored = tokio::select! {

@@ -11,6 +11,7 @@ mod failure;
 mod guardian;
 mod input;
 mod inspect;
+mod lineage;
 mod materials;
 pub mod plan;
 mod signals;
@@ -34,13 +35,15 @@ use procd_sys::isolation::Isolation;
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest, StdinMode,
+    Lineage, OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest,
+    StdinMode,
 };
 use environment::EnvironmentOptions;
 use guardian::GuardianLink;
 use input::terminal::TerminalInput;
 use input::{InputBudget, PipeInput, Stdin};
 use inspect::TreeInspector;
+use lineage::Trees;
 use plan::Plan;
 use signals::SignalQueue;
 use spawn::Start;
@@ -79,6 +82,7 @@ pub struct RealRunner {
     link: GuardianLink,
     drains: Arc<Drains>,
     input: Arc<InputBudget>,
+    trees: Arc<Trees>,
 }
 
 impl RealRunner {
@@ -95,7 +99,8 @@ impl RealRunner {
     ) -> std::io::Result<Self> {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
-        Ok(Self { options: Arc::new(options), containment, link, drains, input })
+        let trees = Arc::new(Trees::new(&containment));
+        Ok(Self { options: Arc::new(options), containment, link, drains, input, trees })
     }
 
     /// The tier that commands get; `None` = no start is possible.
@@ -130,6 +135,10 @@ impl Runner for RealRunner {
 
     fn escaped(&self) -> Arc<AtomicU64> {
         self.link.escaped()
+    }
+
+    fn lineage(&self) -> Arc<dyn Lineage> {
+        Arc::clone(&self.trees) as Arc<dyn Lineage>
     }
 
     async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
@@ -174,6 +183,7 @@ impl Runner for RealRunner {
             signals,
             input,
             inspector,
+            trees: Arc::clone(&self.trees),
         };
         tokio::spawn(start.run());
         running

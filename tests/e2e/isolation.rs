@@ -18,7 +18,7 @@ pub(crate) fn is_here(owner: &mut Owner) -> bool {
         }
         Err(error) => {
             assert_eq!(error["code"], "lifetime_enforcement_unavailable", "{error}");
-            procd_tests::skipped("no PID namespace on this machine");
+            procd_tests::skip("no PID namespace on this machine");
             false
         }
     }
@@ -229,7 +229,7 @@ fn without_namespaces_it_is_refused_and_nothing_else_is() {
     let mut made = binaries::command("unshare");
     made.args(["--user", "--map-root-user", "true"]);
     if procd_tests::run::finish(made, b"", LIMIT).code != Some(0) {
-        procd_tests::skipped("no user namespace on this machine");
+        procd_tests::skip("no user namespace on this machine");
         return;
     }
     let daemon = Setup::new(Tier::Shim).through(LINE).start();

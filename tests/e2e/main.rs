@@ -75,6 +75,7 @@ mod lifecycle;
 mod limits;
 mod operators;
 mod output;
+mod peers;
 mod protocol;
 mod races;
 mod real_work;
@@ -94,7 +95,7 @@ use procd_tests::Tier;
 fn is_here(tier: Tier) -> bool {
     let is_here = tier.is_here();
     if !is_here {
-        procd_tests::skipped("no delegated control group on this machine");
+        procd_tests::skip("no delegated control group on this machine");
     }
     is_here
 }

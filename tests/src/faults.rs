@@ -11,6 +11,8 @@
 
 pub mod audit;
 pub mod check;
+mod client;
+mod heard;
 pub mod load;
 pub mod points;
 pub mod seed;

@@ -16,23 +16,14 @@ pub mod owner;
 pub mod pattern;
 pub mod rounds;
 pub mod run;
+pub mod skip;
 #[cfg(test)]
 mod tidy;
 pub mod wait;
 pub mod wire;
 
-/// Says that a test, or a half of one, did nothing here. Past the harness, which hides what a test
-/// prints: whoever runs the tests counts these lines.
-#[expect(clippy::expect_used, reason = "this is how a test fails")]
-pub fn skipped(why: &str) {
-    use std::io::Write as _;
-    writeln!(std::io::stdout(), "\n{SKIPPED}{why}").expect("say what is skipped");
-}
-
-/// How such a line begins.
-pub const SKIPPED: &str = "SKIPPED: ";
-
 pub use daemon::{Daemon, Setup, Tier};
 pub use owner::Owner;
 pub use run::Finished;
+pub use skip::skip;
 pub use wire::Wire;

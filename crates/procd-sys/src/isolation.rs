@@ -7,11 +7,11 @@
 //! opened in.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::procfs;
 use crate::raw::{self, Forked};
 
 /// How a namespace is made.
@@ -111,8 +111,5 @@ fn probe_one(isolation: Isolation) -> io::Result<()> {
 /// The number by which the caller sees the process of a pidfd; `None` = it is gone, or is not seen.
 #[must_use]
 pub fn pid_of(pidfd: &OwnedFd) -> Option<i32> {
-    let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
-    let text = std::fs::read_to_string(path).ok()?;
-    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-    pid.trim().parse().ok().filter(|&pid| pid > 0)
+    procfs::pid_of(pidfd).map(|pid| pid.as_raw_nonzero().get())
 }

@@ -21,6 +21,7 @@ pub mod isolation;
 pub mod members;
 pub mod message;
 pub mod names;
+pub mod peer;
 mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;

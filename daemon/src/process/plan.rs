@@ -34,6 +34,8 @@ pub struct Plan {
     pub(super) tty: Option<TtySize>,
     /// A PID namespace of its own.
     pub(super) isolation: Option<Isolation>,
+    /// Whether its processes may connect to this daemon.
+    pub(super) may_connect: bool,
 }
 
 impl Plan {
@@ -53,6 +55,7 @@ impl Plan {
             merge_streams: false,
             tty: None,
             isolation: None,
+            may_connect: false,
         }
     }
 }
@@ -81,6 +84,7 @@ pub(super) fn make(
         merge_streams: request.merge_streams,
         tty: request.tty,
         isolation,
+        may_connect: request.allow_client,
     };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),

@@ -14,6 +14,7 @@ use super::drive::{Driver, Phase};
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::TreeInspector;
+use super::lineage::{Trees, leaf_name};
 use super::materials::{Hold, Materials, system_failure};
 use super::plan::Plan;
 use super::signals::SignalOrder;
@@ -37,6 +38,7 @@ pub(super) struct Start {
     pub(super) signals: mpsc::Receiver<SignalOrder>,
     pub(super) input: Option<Stdin>,
     pub(super) inspector: Arc<TreeInspector>,
+    pub(super) trees: Arc<Trees>,
 }
 
 /// Materials in the hands of the runtime.
@@ -53,6 +55,7 @@ impl Start {
     /// The whole life of the process.
     pub(super) async fn run(mut self) {
         let key = self.link.mint_key();
+        let grown = self.trees.grow(key, self.plan.may_connect);
         let ready = match self.make_ready(key).await {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
@@ -77,6 +80,7 @@ impl Start {
             kill: None,
             asked: Vec::new(),
             refused: Vec::new(),
+            grown,
         };
         driver.run().await;
     }
@@ -90,7 +94,7 @@ impl Start {
         let containment = self.containment.clone();
         let take = move || {
             crate::failpoint::hit("spawn-materials");
-            Materials::take(plan, &containment, format!("p{key}"))
+            Materials::take(plan, &containment, leaf_name(key))
         };
         let materials = match tokio::task::spawn_blocking(take).await {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,

@@ -23,6 +23,7 @@ pub(super) struct Logged {
     events: HashMap<Handle, Vec<NumberedEvent>>,
     notifications: HashMap<(SessionId, Uuid), (u64, Notification)>,
     answers: HashMap<(SessionId, Uuid), Acknowledgement>,
+    /// Notifications that are due no more: removed, or answered as a record says.
     dropped: HashSet<(SessionId, Uuid)>,
     pub(super) removed_sessions: HashMap<SessionId, u64>,
     pub(super) removed: HashMap<Handle, (u64, Removal)>,
@@ -51,6 +52,10 @@ impl Logged {
                 self.sessions.insert(session, *record);
             }
             Payload::Process(record) => {
+                // A snapshot repeats the mark, not the answer, and the record may go later.
+                if record.published.acknowledged {
+                    self.dropped.insert((session, record.ids.notification));
+                }
                 self.processes.insert(record.process_id, (seq, *record));
             }
             Payload::Event(event) => {
