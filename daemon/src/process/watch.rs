@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 
 use procd_core::LeaderEnd;
 use procd_core::life::Request;
+use procd_sys::channel::{self, Received};
 use procd_sys::message::{self, Report, Stage, Tag};
-use procd_sys::{Signalled, channel};
+use procd_sys::{Signalled, isolation};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -18,6 +19,9 @@ pub(super) const TAG_NONE: Tag = 255;
 pub(super) const TAG_LEFTOVERS: Tag = 254;
 /// The tag of signals that a caller named.
 pub(super) const TAG_NAMED: Tag = 253;
+
+/// A leader that cannot be told; nothing is signalled by this number in a tree with a shim.
+const NOBODY: i32 = -1;
 
 /// The tag of a request.
 pub(super) const fn tag_of(request: Request) -> Tag {
@@ -131,7 +135,7 @@ impl Watch {
             let shim = self.shim.as_ref()?;
             match channel::receive(shim.get_ref()) {
                 Ok(Some(received)) => {
-                    if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                    if let Some(seen) = of_shim(&received) {
                         return Some(seen);
                     }
                 }
@@ -159,7 +163,7 @@ async fn said(shim: Option<&AsyncFd<OwnedFd>>) -> Option<Seen> {
         let Ok(mut guard) = shim.readable().await else { return None };
         match channel::receive(shim.get_ref()) {
             Ok(Some(received)) => {
-                if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                if let Some(seen) = of_shim(&received) {
                     return Some(seen);
                 }
             }
@@ -180,8 +184,15 @@ fn decode(bytes: &[u8]) -> Option<Report> {
     }
 }
 
-fn of_shim(report: Report) -> Option<Seen> {
-    common(report, false)
+/// An init sees its leader by another number than everybody else: its pidfd tells who it is.
+fn of_shim(received: &Received) -> Option<Seen> {
+    let seen = common(decode(&received.bytes)?, false);
+    match (seen, received.descriptors.first()) {
+        (Some(Seen::Started { .. }), Some(pidfd)) => {
+            Some(Seen::Started { pid: isolation::pid_of(pidfd).unwrap_or(NOBODY) })
+        }
+        (seen, _) => seen,
+    }
 }
 
 fn common(report: Report, gone: bool) -> Option<Seen> {
