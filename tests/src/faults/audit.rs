@@ -95,12 +95,13 @@ impl Audit {
     }
 
     /// Every end stands once, under its stored ids; nothing of `before` has changed or gone without a removal.
+    /// - `damaged`: the process whose file was damaged: its events may have gone with it.
     /// # Panics
     /// With all findings.
-    pub fn check(&self, before: &Self) {
+    pub fn check(&self, before: &Self, damaged: Option<&str>) {
         let mut findings = self.findings.clone();
         for (process, record) in &self.records {
-            if !self.removed.contains(process) {
+            if !self.removed.contains(process) && damaged != Some(process) {
                 self.check_end(process, record, &mut findings);
             }
         }
@@ -114,6 +115,7 @@ impl Audit {
                 None if entry.1 == "notification" && self.records.contains_key(&process) => {}
                 None if before.removed.contains(&process) || self.removed.contains(&process) => {}
                 None if !self.records.contains_key(&process) => {}
+                None if damaged == Some(process.as_str()) => {}
                 None => findings.push(format!("gone: {entry:?}")),
             }
         }

@@ -128,12 +128,13 @@ fn not_invented(records: &BTreeMap<String, Value>, told: &Told) {
 fn kept_enough(records: &BTreeMap<String, Value>, told: &Told) {
     let Some(session) = told.sessions.get(1) else { return };
     let kept = records.values().filter(|record| record["session_id"] == session["session_id"]);
-    let is_known = |(process, fact): &(&String, &Fact)| {
-        fact.session == 1 && !told.removed.contains_key(*process)
-    };
-    let known = told.records.iter().filter(is_known).count();
+    let known = told.records.iter().filter(|(_, fact)| fact.session == 1);
+    // What a client removed may have been among the last.
+    let is_removed = |(process, _): &(&String, &Fact)| told.removed.contains_key(*process);
+    let removed = known.clone().filter(is_removed).count();
+    let known = known.count();
     let kept = kept.count();
-    if kept < known.min(KEPT) {
+    if kept + removed < known.min(KEPT) {
         told.wrong(&format!("{kept} records kept of {known}"));
     }
 }
