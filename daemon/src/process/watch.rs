@@ -74,6 +74,9 @@ pub(super) struct Watch {
     news: mpsc::Receiver<News>,
     shim: Option<AsyncFd<OwnedFd>>,
     is_tier_2: bool,
+    /// The guardian has told which process the shim is. What the shim itself says waits for that:
+    /// else a kept leader's end could be told while nobody knows below which process its tree is.
+    shim_is_known: bool,
     /// The shim ended: told only after all it had said.
     shim_ended: Option<bool>,
 }
@@ -81,7 +84,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(news: mpsc::Receiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
         let is_tier_2 = shim.is_some();
-        Self { news, shim, is_tier_2, shim_ended: None }
+        Self { news, shim, is_tier_2, shim_is_known: false, shim_ended: None }
     }
 
     /// Asks the shim. `false` = it is gone.
@@ -101,10 +104,10 @@ impl Watch {
                 self.shim_ended = None;
                 return Seen::ShimGone { clean };
             }
-            let is_open = self.shim.is_some();
+            let is_heard = self.shim.is_some() && self.shim_is_known;
             tokio::select! {
                 biased;
-                seen = said(self.shim.as_ref()), if is_open => match seen {
+                seen = said(self.shim.as_ref()), if is_heard => match seen {
                     Some(seen) => return seen,
                     // Its end is told by the guardian.
                     None => self.shim = None,
@@ -150,7 +153,10 @@ impl Watch {
             return None;
         }
         match common(report, true) {
-            Some(Seen::Started { pid }) if self.is_tier_2 => Some(Seen::ShimStarted { pid }),
+            Some(Seen::Started { pid }) if self.is_tier_2 => {
+                self.shim_is_known = true;
+                Some(Seen::ShimStarted { pid })
+            }
             seen => seen,
         }
     }
@@ -209,4 +215,34 @@ fn common(report: Report, gone: bool) -> Option<Seen> {
         Report::Empty => Seen::Empty,
         Report::Ready | Report::ShimEnded { .. } | Report::Escaped { .. } => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: on a busy machine a kept tree was shown without anybody in it. Cause: its shim was
+    /// heard before the guardian had told of it.
+    #[tokio::test]
+    async fn a_shim_is_heard_only_when_it_is_known_who_it_is() {
+        let (own, shim) = channel::pair().unwrap();
+        let (guardian, news) = mpsc::channel(4);
+        let mut watch = Watch::new(news, Some(AsyncFd::new(own).unwrap()));
+        for report in [Report::Started { key: 0, pid: 12 }, Report::Executed { key: 0 }] {
+            channel::send(&shim, &report.encode(), &[]).unwrap();
+        }
+        // Nothing comes, however often it is looked at.
+        for _ in 0..10 {
+            let seen = tokio::select! {
+                biased;
+                seen = watch.next() => Some(seen),
+                () = tokio::task::yield_now() => None,
+            };
+            assert_eq!(seen, None);
+        }
+        guardian.send(News::Report(Report::Started { key: 7, pid: 11 })).await.unwrap();
+        assert_eq!(watch.next().await, Seen::ShimStarted { pid: 11 });
+        assert_eq!(watch.next().await, Seen::Started { pid: 12 });
+        assert_eq!(watch.next().await, Seen::Executed);
+    }
 }
