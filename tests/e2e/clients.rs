@@ -41,6 +41,28 @@ fn the_story_runs_as_its_example_says() {
     assert_eq!(rest, format!("{OUTPUT}---\n{OUTPUT}"));
 }
 
+#[test]
+fn the_examples_of_the_documents_are_those_that_run() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let page = read("docs/clients-rust.md");
+    let shown: Vec<_> = page.split("```rust\n").skip(1).collect();
+    let names = ["budget", "server", "come_back"];
+    assert_eq!(shown.len(), names.len());
+    let daemon = Setup::new(Tier::Shim).start();
+    for (name, shown) in names.into_iter().zip(shown) {
+        let source = read(&format!("crates/procd-client/examples/{name}.rs"));
+        let lines = source.lines().filter(|line| !line.starts_with("//! "));
+        let code: Vec<_> = lines.filter(|line| !line.starts_with("#![")).collect();
+        assert_eq!(shown.split("```").next().unwrap().trim(), code.join("\n").trim(), "{name}");
+        let prints = code.iter().filter_map(|line| line.strip_prefix("// prints: "));
+        let mut example = daemon.command(&format!("examples/{name}"));
+        example.current_dir(daemon.cwd());
+        let told = run::start(example).finish(run::LONG).success();
+        assert_eq!(told.lines().collect::<Vec<_>>(), prints.collect::<Vec<_>>(), "{name}");
+    }
+}
+
 /// The story with the connection cut there: nothing lost, nothing doubled.
 async fn story_with(daemon: &Daemon, path: PathBuf, cut: Cut) -> Seen {
     let cutter = Cutter::start(&path, &daemon.socket(), cut);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    bridge,
     command::{self, cargo},
     say,
     summary::Summary,
@@ -41,7 +42,8 @@ pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     if summary.has_run() {
         say(&format!("\n{summary}"));
     }
-    outcome
+    let bridge = if filter.is_empty() { bridge::test(&target_folder(), &binaries) } else { Ok(()) };
+    outcome.and(bridge)
 }
 
 /// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
@@ -105,6 +107,8 @@ fn build() -> Result<PathBuf, String> {
         "procd-tests",
         "-p",
         "procd-client",
+        "-p",
+        "procd-mcp",
         "--bins",
         "--examples",
     ]))?;

@@ -1,6 +1,7 @@
 //! Development commands of the workspace: `cargo xtask test` and `cargo xtask ci`.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod command;
 mod gate;
 mod summary;
