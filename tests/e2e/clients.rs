@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use procd_client::protocol::ErrorCode;
-use procd_client::protocol::v1::{ListParams, OutputParams, Wait, WaitWord};
+use procd_client::protocol::v1::{ListParams, OutputParams, ProcessState, Wait, WaitWord};
 use procd_client::{Connect, End, Session};
 use procd_tests::cutter::{Cut, Cutter, Seen};
 use procd_tests::wait::STEP;
@@ -160,8 +160,9 @@ fn a_restart_of_the_daemon_is_a_typed_end_to_every_call_that_waits() {
         });
         let succeeding = session.shell("sleep 600").require_success().request_key("once");
         let succeeding = tokio::spawn(async move { succeeding.start().await });
-        // All three are on their way: the session has two processes and two waits.
-        while session.list(&ListParams::default()).await.unwrap().records.len() < 2 {
+        let running = Some(ProcessState::Running);
+        let running = ListParams { state: running, ..ListParams::default() };
+        while session.list(&running).await.unwrap().records.len() < 2 {
             tokio::task::yield_now().await;
         }
         daemon.kill();

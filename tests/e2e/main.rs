@@ -94,7 +94,7 @@ use procd_tests::Tier;
 fn is_here(tier: Tier) -> bool {
     let is_here = tier.is_here();
     if !is_here {
-        println!("skipped: no delegated control group on this machine");
+        procd_tests::skip("no delegated control group on this machine");
     }
     is_here
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -13,6 +14,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 BINARIES = pathlib.Path(os.environ["PROCD_TEST_BINARIES"])
+# A busy machine is no news.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 # What any single step may take on a busy machine. A limit, never a pause.
 STEP = 60
 

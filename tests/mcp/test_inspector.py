@@ -14,10 +14,10 @@ class Inspector(Places):
     """Each call is a bridge of its own: only the session file says what they have in common."""
 
     def inspect(self, method, *arguments):
-        bridge = [BINARIES / "procd-mcp", "--session-file", self.session_file]
+        bridge = BINARIES / "procd-mcp"
         asked = subprocess.run(
-            ["node", INSPECTOR, "--cli", *bridge, "--method", method, *arguments],
-            env=self.environment,
+            ["node", INSPECTOR, "--cli", bridge, "--method", method, *arguments],
+            env={**self.environment, "PROCD_SESSION_FILE": str(self.session_file)},
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

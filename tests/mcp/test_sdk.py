@@ -157,16 +157,19 @@ class Story:
                 call.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await call
-                # Whatever comes of the cancellation came before the answer to this.
+                # Whatever would come of the cancellation has the time to come.
                 process = kept["process_id"]
-                page = await self.read(client, process, match="[ab]\n")
-                self.assertEqual(page["state"], "running")
+                page = await self.read(client, process, wait="exit", timeout_ms=500)
+                self.assertEqual((page["woke_by"], page["state"]), ("timeout", "running"))
                 wait = asyncio.ensure_future(self.read(client, process, wait="exit"))
                 await asyncio.sleep(0)
                 wait.cancel()
                 (kept,) = await self.listed(client, line)
                 self.assertEqual(kept["state"], "running")
-                await self.call(client, "ProcessStop", process_id=process, mode="kill")
+                stopped = await self.call(
+                    client, "ProcessStop", process_id=process, mode="kill"
+                )
+                self.assertEqual(stopped["state"], "killed")
 
     async def test_bad_arguments_are_results_that_can_be_acted_on(self):
         async with self.client() as client:

@@ -16,6 +16,7 @@ pub mod owner;
 pub mod pattern;
 pub mod rounds;
 pub mod run;
+pub mod skip;
 #[cfg(test)]
 mod tidy;
 pub mod wait;
@@ -24,4 +25,5 @@ pub mod wire;
 pub use daemon::{Daemon, Setup, Tier};
 pub use owner::Owner;
 pub use run::Finished;
+pub use skip::skip;
 pub use wire::Wire;
