@@ -163,9 +163,11 @@ fn a_flood_never_exceeds_its_ceiling_on_disk() {
         assert!(most <= bound, "{most} bytes on disk, {bound} allowed");
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    let page = owner.output(&process, json!({"limit_bytes": 1}));
+    let page = wait::until("a flood", wait::STEP, || {
+        Some(owner.output(&process, json!({"limit_bytes": 1})))
+            .filter(|page| number(page, "total_bytes") > 2 * CEILING)
+    });
     assert_eq!(number(&page, "retained_from"), number(&page, "total_bytes") - CEILING, "{page}");
-    assert!(number(&page, "total_bytes") > 2 * CEILING, "a flood");
     wait::until_true("the gap is told once", wait::STEP, || events(&daemon, "output_gap") == 1);
     owner.stop(&process, "kill", 0);
     assert_eq!(events(&daemon, "output_gap"), 1);
@@ -204,6 +206,8 @@ fn fifty_loud_processes_share_the_limits_of_the_daemon() {
     );
     for (owner, ids) in owners.iter_mut().zip(&processes) {
         for id in ids {
+            let ask = json!({"cursor": 0, "limit_bytes": 1, "wait": {"until": {"bytes": 30}}});
+            assert_eq!(owner.output(id, ask)["state"], "running");
             let page = owner.output(id, json!({"cursor": -30, "limit_bytes": 100}));
             assert_eq!(page["state"], "running", "{page}");
             assert!(page["output"].as_str().unwrap().contains("loud process"), "{page}");

@@ -7,8 +7,7 @@ use std::{
 
 use crate::{
     command::{self, cargo},
-    say,
-    summary::Summary,
+    suite,
 };
 
 /// Where the tests find the binaries.
@@ -35,15 +34,9 @@ pub(crate) fn ci() -> Result<(), String> {
     test(&[])
 }
 
-/// Builds the binaries, then runs the tests of every suite. All suites run, whatever fails.
+/// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
-    let binaries = build()?;
-    let mut summary = Summary::default();
-    let outcome = workspace(&binaries, filter, &mut summary);
-    if summary.has_run() {
-        say(&format!("\n{summary}"));
-    }
-    outcome
+    suite::run(&build()?, filter)
 }
 
 /// The tests of output and input alone, with long samples: random sequences over the spool, floods,
@@ -57,11 +50,8 @@ pub(crate) fn output(times: u32) -> Result<(), String> {
     tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::"]);
     tests.args(["waits::", "terminal::", "--nocapture"]);
     tests.env(BINARIES_VARIABLE, binaries).env(TIMES_VARIABLE, &times);
-    let mut summary = Summary::default();
-    command::run_watched(spool, |line| summary.take(line))?;
-    command::run_watched(tests, |line| summary.take(line))?;
-    say(&format!("\n{summary}"));
-    Ok(())
+    command::run(spool)?;
+    command::run(tests)
 }
 
 /// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
@@ -88,16 +78,6 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The tests of the workspace. Those of clients in other languages follow here as suites of their own.
-fn workspace(binaries: &Path, filter: &[String], summary: &mut Summary) -> Result<(), String> {
-    let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
-    if !filter.iter().any(|word| word == "-p" || word == "--package") {
-        tests.arg("--workspace");
-    }
-    tests.args(filter).env(BINARIES_VARIABLE, binaries);
-    command::run_watched(tests, |line| summary.take(line))
-}
-
 /// Builds what the tests run; the folder it is in. The daemon with failpoints shares every other crate with the plain one,
 /// so it costs the compilation of its own crate once more.
 fn build() -> Result<PathBuf, String> {
@@ -113,7 +93,10 @@ fn build() -> Result<PathBuf, String> {
         "procctl",
         "-p",
         "procd-tests",
+        "-p",
+        "procd-client",
         "--bins",
+        "--examples",
     ]))?;
     Ok(folder)
 }

@@ -13,14 +13,16 @@ use super::Ticket;
 use crate::request::Reply;
 
 /// Bytes looked at together for one that needs an escape.
-const BLOCK_BYTES: usize = 32;
+const BLOCK_BYTES: usize = 64;
+/// Bytes whose escapes are counted together: as many as one byte counts.
+const COUNT_BYTES: usize = 192;
 /// Room for what a reply has beside its long texts, bytes.
 const REST_BYTES: usize = 1024;
 
 /// A reply as a frame. Its long texts are gone from it afterwards.
 pub(super) fn reply_frame(ticket: &Ticket, reply: &mut Reply) -> BytesMut {
-    let texts = reply.take_long_texts();
-    let long: usize = texts.iter().map(|text| written_len(text.as_bytes())).sum();
+    let texts: Vec<_> = reply.take_long_texts().into_iter().map(Long::new).collect();
+    let long: usize = texts.iter().map(|long| long.text.len() + long.escapes).sum();
     let mut frame = BytesMut::with_capacity(long + (texts.len() + 1) * REST_BYTES);
     let envelope = ResultReply { id: ticket.id, result: reply, trace: ticket.trace.as_ref() };
     let formatter = Splicing { texts: texts.into_iter() };
@@ -49,9 +51,25 @@ pub(super) fn error_frame(
     frame
 }
 
+/// A text that was taken out of a reply.
+#[derive(Debug, Clone)]
+struct Long {
+    text: String,
+    /// Bytes of it that need an escape.
+    escapes: usize,
+}
+
+impl Long {
+    fn new(text: String) -> Self {
+        let blocks = text.as_bytes().chunks(COUNT_BYTES);
+        let escapes = blocks.map(|block| usize::from(escapes(block))).sum();
+        Self { text, escapes }
+    }
+}
+
 /// Puts the next long text where a NUL stands: no other text of such a reply has one.
 struct Splicing {
-    texts: std::vec::IntoIter<String>,
+    texts: std::vec::IntoIter<Long>,
 }
 
 impl Formatter for Splicing {
@@ -61,7 +79,8 @@ impl Formatter for Splicing {
     {
         let is_place = matches!(escape, CharEscape::AsciiControl(0));
         match is_place.then(|| self.texts.next()).flatten() {
-            Some(text) => write_escaped(to, text.as_bytes()),
+            Some(Long { text, escapes: 0 }) => to.write_all(text.as_bytes()),
+            Some(long) => write_escaped(to, long.text.as_bytes()),
             None => CompactFormatter.write_char_escape(to, escape),
         }
     }
@@ -86,13 +105,14 @@ fn write_escaped<W: ?Sized + Write>(to: &mut W, text: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Without a branch: a block of them compiles to vectors.
 const fn needs_escape(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
-/// How many bytes of a block need an escape. Counted without a branch, which compiles to vectors.
+/// How many bytes of a block of at most 255 need an escape.
 fn escapes(block: &[u8]) -> u8 {
-    block.iter().fold(0, |count, &byte| count + u8::from(needs_escape(byte)))
+    block.iter().fold(0, |count: u8, &byte| count.wrapping_add(u8::from(needs_escape(byte))))
 }
 
 /// Bytes before the first that needs an escape.
@@ -101,11 +121,6 @@ fn clean_len(bytes: &[u8]) -> usize {
     let clean = blocks.count() * BLOCK_BYTES;
     let rest = bytes.get(clean..).unwrap_or_default();
     clean + rest.iter().position(|&byte| needs_escape(byte)).unwrap_or(rest.len())
-}
-
-/// What a text takes as JSON, if it has no control characters but those with short escapes.
-fn written_len(text: &[u8]) -> usize {
-    text.len() + text.chunks(BLOCK_BYTES).map(|block| usize::from(escapes(block))).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -129,13 +144,15 @@ mod tests {
             let text: String =
                 parts.iter().map(|(part, len)| format!("{part}{}", "x".repeat(*len))).collect();
             prop_assert_eq!(escaped(&text), serde_json::to_string(&text).unwrap());
-            prop_assert!(written_len(text.as_bytes()) <= escaped(&text).len());
+            let long = Long::new(text.clone());
+            prop_assert!(long.text.len() + long.escapes <= escaped(&text).len());
+            prop_assert_eq!(long.escapes == 0, escaped(&text).len() == text.len() + 2);
         }
     }
 
     #[test]
     fn each_long_text_comes_to_its_place() {
-        let texts = vec!["one\n".to_owned(), "two\"".to_owned()];
+        let texts = ["one\n", "two\""].map(|text| Long::new(text.to_owned())).to_vec();
         let mut out = Vec::new();
         let formatter = Splicing { texts: texts.into_iter() };
         let value = serde_json::json!(["\0", "a\tb", "\0", "\0"]);
