@@ -70,6 +70,8 @@ pub struct Parts {
     pub warnings: Vec<String>,
     /// The limits that all outputs share.
     pub budgets: Budgets,
+    /// The threads that drain: whoever waits for output waits there.
+    pub drains: Option<tokio::runtime::Handle>,
     /// This run.
     pub instance_id: Uuid,
     /// This boot.
@@ -128,6 +130,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
         shutdown: wish,
         ending: CancellationToken::new(),
         connections: Arc::default(),
+        drains: parts.drains.clone(),
     });
     let Parts { config, socket, folder, budgets, boot_id, is_private, ready, .. } = parts;
     let mut accepting = accept::start(socket, folder.clone(), daemon.clone(), lineage)

@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
     let budgets = budgets(&config, &folder);
+    let drain_threads = drains.handle();
     let announcement = announcement.clone();
     let containment = ground.containment.clone();
     let ended = runtime.block_on(async {
@@ -98,6 +99,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
             guarantees,
             warnings,
             budgets,
+            drains: drain_threads,
             instance_id,
             boot_id: boot_id(),
             is_private: arguments.private,
