@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// A user that nobody is.
-const UID: u32 = 61_234;
+pub(crate) const UID: u32 = 61_234;
 const LIMIT: Duration = procd_tests::wait::STEP;
 
 /// What tries to outlive its end: its name, a leader that runs on beside it until it is ended, and
@@ -281,7 +281,7 @@ fn matrix(module: &str, name: &str, cell: Cell) {
 }
 
 /// Whether this test may become another user, who can reach the binaries.
-fn can_be_user() -> bool {
+pub(crate) fn can_be_user() -> bool {
     let mut command = procd_tests::binaries::command("setpriv");
     command.args([&format!("--reuid={UID}"), &format!("--regid={UID}"), "--clear-groups", "--"]);
     command.arg(procd_tests::binaries::path("probe")).args(["exit", "0"]);
@@ -379,6 +379,80 @@ both_tiers_inside! {
         }
         assert_eq!(daemon.held().as_deref(), Some("start-plan-folder"), "it hangs still");
         daemon.kill();
+    }
+}
+
+both_tiers_inside! {
+    /// Two starts in folders on a file system whose server never answers: one hangs while its folder
+    /// is looked up, the other between clone and exec. They delay nobody, and the second, which has a
+    /// record, is killed there.
+    fn a_start_on_a_hung_file_system_delays_nobody(tier) {
+        let daemon = Setup::new(tier).start();
+        let Some(mut hung) = Hung::mount(&daemon) else {
+            procd_tests::skip("no FUSE on this machine");
+            return;
+        };
+        let mut owner = daemon.owner();
+        let (mut above, mut below) = (owner.attach(daemon.connect()), owner.attach(daemon.connect()));
+        let params = owner.start_params(&["true"], json!({"cwd": hung.path.join("below")}));
+        let lookup = below.wire.send("process/start", params);
+        let params = owner.start_params(&["true"], json!({"cwd": hung.path}));
+        let enter = above.wire.send("process/start", params);
+        let entering = wait::until("its record", LIMIT, || owner.list().first().map(handle));
+        for tty in [false, true, false, true] {
+            assert_eq!(owner.start(&["true"], json!({"tty": tty}))["exit_code"], 0);
+        }
+        assert_eq!(owner.record(&entering)["state"], "starting");
+        let result = owner.stop(&entering, "kill", 0);
+        assert_eq!(result["state"], "killed", "{result}");
+        let entry = above.wire.reply(enter).unwrap();
+        assert!(entry["state"] == "killed" && entry["started_at"].is_null(), "{entry}");
+        hung.end();
+        let error = below.wire.reply(lookup).unwrap_err();
+        assert_eq!(error["code"], "spawn_failed", "{error}");
+    }
+}
+
+/// A file system whose server takes no request. Mounted in the test's own namespace only.
+struct Hung {
+    path: PathBuf,
+    server: procd_tests::run::Running,
+}
+
+impl Hung {
+    /// None where there is no FUSE.
+    fn mount(daemon: &Daemon) -> Option<Self> {
+        let path = daemon.path().join("hung");
+        fs::create_dir(&path).unwrap();
+        let options = "fd=7,rootmode=40000,user_id=0,group_id=0";
+        let line = format!(
+            "exec 7<>/dev/fuse && mount -i -t fuse -o {options} hung \"$0\" && exec sleep 600"
+        );
+        let mut server = procd_tests::binaries::command("sh");
+        server.args(["-c", &line]).arg(&path);
+        let mut hung = Self { path, server: procd_tests::run::start(server) };
+        let mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains("/hung fuse ");
+        let is_there = wait::until("a mount or none", LIMIT, || {
+            let has_ended = hung.server.child.try_wait().unwrap().is_some();
+            if has_ended { Some(false) } else { mounted().then_some(true) }
+        });
+        is_there.then_some(hung)
+    }
+
+    /// Whoever waits for it gets an error.
+    fn end(&mut self) {
+        drop(self.server.child.kill());
+        drop(self.server.child.wait());
+        let mut unmount = procd_tests::binaries::command("umount");
+        unmount.arg("-l").arg(&self.path);
+        drop(procd_tests::run::finish(unmount, b"", LIMIT));
+    }
+}
+
+/// Before the folder of the test is removed, which would wait for it.
+impl Drop for Hung {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    bridge,
     command::{self, cargo},
     suite,
 };
@@ -36,7 +37,14 @@ pub(crate) fn ci() -> Result<(), String> {
 
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
-    suite::run(&build()?, filter)
+    let binaries = build()?;
+    let bridge = bridge::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge)
+}
+
+/// The tests of the bridge alone.
+pub(crate) fn bridge() -> Result<(), String> {
+    bridge::test(&target_folder(), &build()?, &[])
 }
 
 /// The tests of output and input alone, with long samples: random sequences over the spool, floods,
@@ -78,26 +86,33 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds what the tests run; the folder it is in. The daemon with failpoints shares every other crate with the plain one,
-/// so it costs the compilation of its own crate once more.
+/// What the tests run: binaries, and the client's examples.
+const BUILT: [&str; 14] = [
+    "build",
+    "--locked",
+    "-p",
+    "procd",
+    "-p",
+    "procctl",
+    "-p",
+    "procd-tests",
+    "-p",
+    "procd-client",
+    "-p",
+    "procd-mcp",
+    "--bins",
+    "--examples",
+];
+
+/// Builds what the tests run; the folder it is in. Both builds are of the same packages, so that they share every other
+/// crate: the daemon with failpoints costs the compilation of two crates once more.
 fn build() -> Result<PathBuf, String> {
     let folder = target_folder().join("debug");
-    command::run(cargo(&["build", "--locked", "-p", "procd", "--features", "failpoints"]))?;
+    let mut failpoints = cargo(&BUILT);
+    failpoints.args(["--features", "procd/failpoints"]);
+    command::run(failpoints)?;
     keep(&folder.join("procd"), &folder.join(FAILPOINTS_FOLDER))?;
-    command::run(cargo(&[
-        "build",
-        "--locked",
-        "-p",
-        "procd",
-        "-p",
-        "procctl",
-        "-p",
-        "procd-tests",
-        "-p",
-        "procd-client",
-        "--bins",
-        "--examples",
-    ]))?;
+    command::run(cargo(&BUILT))?;
     Ok(folder)
 }
 
