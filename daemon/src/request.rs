@@ -49,7 +49,7 @@ pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
-const TURNS: usize = 4;
+const TURNS: usize = 2;
 
 /// One connected client, as its requests see it.
 #[derive(Debug)]
