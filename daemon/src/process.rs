@@ -21,8 +21,8 @@ mod watched;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
@@ -71,7 +71,7 @@ impl RunnerOptions {
 /// The runner of real commands.
 #[derive(Debug)]
 pub struct RealRunner {
-    options: Arc<RunnerOptions>,
+    options: RwLock<Arc<RunnerOptions>>,
     containment: Containment,
     link: GuardianLink,
     drains: Arc<Drains>,
@@ -92,7 +92,17 @@ impl RealRunner {
     ) -> std::io::Result<Self> {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
-        Ok(Self { options: Arc::new(options), containment, link, drains, input })
+        Ok(Self { options: RwLock::new(Arc::new(options)), containment, link, drains, input })
+    }
+
+    /// Other options, for what starts from now on.
+    pub fn configure(&self, options: RunnerOptions) {
+        self.input.set_max(options.limits.input_daemon_bytes);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    fn options(&self) -> Arc<RunnerOptions> {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tier that commands get; `None` = no start is possible.
@@ -111,7 +121,7 @@ impl RealRunner {
 impl RealRunner {
     /// What clients can write to, or resize.
     fn stdin(&self, plan: &Plan) -> Option<Stdin> {
-        let bytes_max = self.options.limits.input_process_bytes;
+        let bytes_max = self.options().limits.input_process_bytes;
         let budget = Arc::clone(&self.input);
         let takes_input = plan.stdin == StdinMode::Pipe;
         if plan.tty.is_some() {
@@ -137,7 +147,7 @@ impl Runner for RealRunner {
                 return Err(Refusal::Containment { message: reason.clone() });
             }
         };
-        let options = Arc::clone(&self.options);
+        let options = self.options();
         let request = request.clone();
         let make = move || plan::make(&options, tier, &request);
         match tokio::task::spawn_blocking(make).await {

@@ -106,11 +106,16 @@ impl Process {
         self.input(&InputParams { eof: Some(true), ..self.no_input() }).await
     }
 
-    async fn input(&self, params: &InputParams) -> Result<InputResult, ClientError> {
-        self.link.call(params, Repeat::Never, OnDrop::Leave).await
+    /// Writes, presses keys, resizes, as `params` say; the process in them is this one.
+    /// # Errors
+    /// As [`Client::call`](crate::Client::call).
+    pub async fn input_of(&self, params: InputParams) -> Result<InputResult, ClientError> {
+        self.input(&InputParams { process_id: self.id, ..params }).await
     }
 
-    const fn no_input(&self) -> InputParams {
+    /// Parameters of an input that do nothing yet.
+    #[must_use]
+    pub const fn no_input(&self) -> InputParams {
         InputParams {
             process_id: self.id,
             data: None,
@@ -126,6 +131,10 @@ impl Process {
             encoding: None,
             fold: None,
         }
+    }
+
+    async fn input(&self, params: &InputParams) -> Result<InputResult, ClientError> {
+        self.link.call(params, Repeat::Never, OnDrop::Leave).await
     }
 
     /// SIGINT to the tree, then as [`Self::stop`] when the grace is over. Answered at the end.

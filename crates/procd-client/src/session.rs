@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_protocol::v1::{
-    CloseScope, ListParams, ListResult, Record, SessionAttachParams, SessionCloseParams,
+    CloseScope, ListParams, ListResult, Params, Record, SessionAttachParams, SessionCloseParams,
     SessionCloseResult, SessionOpenParams, StartParams, StatusParams, StatusResult,
 };
 use procd_protocol::{LoopId, ProcessId, SessionId, SessionKey};
 use rand::TryRng;
 use rand::rngs::SysRng;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::command::Command;
@@ -96,6 +98,25 @@ impl Session {
     #[must_use]
     pub const fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Calls any method of this role with its own parameters. It is not repeated over a dropped
+    /// connection.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call<P: Params>(&self, params: &P) -> Result<P::Result, ClientError> {
+        self.link.call(params, Repeat::Never, OnDrop::Cancel).await
+    }
+
+    /// Calls any method with any parameters and gives the raw result.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_raw(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        self.link.call_raw(method, params).await
     }
 
     /// A program to start, without a shell.

@@ -13,7 +13,7 @@ pub struct Budget {
 
 #[derive(Debug)]
 struct Shared {
-    max: u64,
+    max: AtomicU64,
     used: AtomicU64,
 }
 
@@ -21,13 +21,18 @@ impl Budget {
     /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(Shared { max: AtomicU64::new(max), used: AtomicU64::new(0) }) }
     }
 
     /// A budget that never runs out.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
+    }
+
+    /// Another limit, for what is asked for from now on.
+    pub fn set_max(&self, max: u64) {
+        self.shared.max.store(max, Ordering::Relaxed);
     }
 
     /// Bytes in use by all shares.
@@ -54,7 +59,7 @@ impl Share {
     /// Takes `bytes` more if the budget has them.
     #[must_use]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let max = self.budget.shared.max;
+        let max = self.budget.shared.max.load(Ordering::Relaxed);
         let sum = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= max);
         let used = &self.budget.shared.used;
         let taken = used.try_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok();

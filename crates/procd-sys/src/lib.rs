@@ -16,6 +16,7 @@ mod child;
 pub mod containment;
 pub mod guardian;
 pub mod image;
+pub mod inherited;
 pub mod members;
 pub mod message;
 pub mod names;
