@@ -247,8 +247,8 @@ impl Connection {
         self.tasks.spawn(async move {
             let method = call.method();
             let started = client.clock().monotonic();
-            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel).await;
-            drop(held);
+            let room = request::FrameRoom::new(held);
+            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel, room).await;
             let took_ms = client.clock().since(started).as_millis();
             tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
             unanswered.answer(outcome).await;
@@ -421,6 +421,8 @@ pub enum Refused {
     Unknown,
     /// A peer of another user.
     OtherUser,
+    /// A peer that is supervised itself.
+    Supervised,
     /// So many are open already.
     Full {
         /// The limit.
@@ -439,6 +441,10 @@ impl Refused {
             Self::OtherUser => {
                 let text = "only the user of this daemon may connect".to_owned();
                 (ErrorCode::PermissionDenied, text)
+            }
+            Self::Supervised => {
+                let text = "a supervised process may not connect: its start has no `allow_client`";
+                (ErrorCode::PermissionDenied, text.to_owned())
             }
             Self::Full { max } => {
                 (ErrorCode::TooManyRequests, format!("{max} connections are open"))

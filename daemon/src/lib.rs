@@ -135,6 +135,7 @@ pub enum RunError {
 pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError> {
     let mut signals = signals::Signals::new()
         .map_err(|source| RunError::Start { deed: "listen to signals", source })?;
+    let lineage = runner.lineage();
     let (stage_sender, stage) = watch::channel(Stage::Restoring(RestoreFacts::default()));
     let (wish, mut wishes) = mpsc::channel(1);
     let daemon = Arc::new(Daemon {
@@ -149,7 +150,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     });
     let beat = beat(&parts.notifier, parts.watchdog);
     let Parts { socket, folder, budgets, boot_id, is_private, ready, notifier, .. } = parts;
-    let mut accepting = accept::start(socket, folder.clone(), daemon.clone())
+    let mut accepting = accept::start(socket, folder.clone(), daemon.clone(), lineage)
         .map_err(|source| RunError::Start { deed: "watch the socket", source })?;
     let limits = Arc::new(daemon.limits());
     let restoring = restore(runner, limits, folder, budgets, boot_id, beat);

@@ -11,6 +11,7 @@ mod failure;
 mod guardian;
 mod input;
 mod inspect;
+mod lineage;
 mod materials;
 pub mod plan;
 mod signals;
@@ -33,13 +34,15 @@ use procd_sys::image::ChildOptions;
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest, StdinMode,
+    Lineage, OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest,
+    StdinMode,
 };
 use environment::EnvironmentOptions;
 use guardian::GuardianLink;
 use input::terminal::TerminalInput;
 use input::{InputBudget, PipeInput, Stdin};
 use inspect::TreeInspector;
+use lineage::Trees;
 use plan::Plan;
 use signals::SignalQueue;
 use spawn::Start;
@@ -76,6 +79,7 @@ pub struct RealRunner {
     link: GuardianLink,
     drains: Arc<Drains>,
     input: Arc<InputBudget>,
+    trees: Arc<Trees>,
 }
 
 impl RealRunner {
@@ -92,7 +96,9 @@ impl RealRunner {
     ) -> std::io::Result<Self> {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
-        Ok(Self { options: RwLock::new(Arc::new(options)), containment, link, drains, input })
+        let trees = Arc::new(Trees::new(&containment));
+        let options = RwLock::new(Arc::new(options));
+        Ok(Self { options, containment, link, drains, input, trees })
     }
 
     /// Other options, for what starts from now on.
@@ -139,6 +145,10 @@ impl Runner for RealRunner {
         self.link.escaped()
     }
 
+    fn lineage(&self) -> Arc<dyn Lineage> {
+        Arc::clone(&self.trees) as Arc<dyn Lineage>
+    }
+
     async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
         let tier = match &self.containment {
             Containment::Cgroup(_) => Tier::Cgroup,
@@ -181,6 +191,7 @@ impl Runner for RealRunner {
             signals,
             input,
             inspector,
+            trees: Arc::clone(&self.trees),
         };
         tokio::spawn(start.run());
         running

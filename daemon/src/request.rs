@@ -45,6 +45,7 @@ pub use events::Following;
 pub use export::Export;
 use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
+pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
@@ -54,6 +55,7 @@ const TURNS: usize = 4;
 #[derive(Debug)]
 pub struct Client {
     daemon: Arc<Daemon>,
+    standing: Standing,
     binding: Binding,
     turns: Arc<Semaphore>,
     exports: Exports,
@@ -67,10 +69,11 @@ pub struct Client {
 impl Client {
     /// A client that has said nothing yet.
     #[must_use]
-    pub fn new(daemon: Arc<Daemon>) -> Arc<Self> {
+    pub fn new(daemon: Arc<Daemon>, standing: Standing) -> Arc<Self> {
         Arc::new(Self {
             _counted: daemon.count_connection(),
             daemon,
+            standing,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             exports: Exports::default(),
@@ -95,10 +98,8 @@ impl Client {
     /// # Errors
     /// `invalid_arguments` naming the field, `permission_denied`.
     pub fn admit(&self, method: &str, params: Option<&RawValue>) -> Result<Call, ErrorBody> {
-        if let Some(known) = Method::from_word(method)
-            && !roles::permits(self.binding.role(), known)
-        {
-            return Err(roles::denied(self.binding.role(), known));
+        if let Some(known) = Method::from_word(method) {
+            roles::check(self.standing, self.binding.role(), known)?;
         }
         Ok(Call::parse(method, params)?)
     }
@@ -146,6 +147,25 @@ impl Client {
 #[derive(Debug, Default)]
 pub struct Turn {
     _held: Option<OwnedSemaphorePermit>,
+}
+
+/// The room that the frame of a request takes, given back when dropped: at the answer, or before
+/// where a call waits for long and keeps nothing of its parameters.
+pub struct FrameRoom {
+    _held: Box<dyn Send + Sync>,
+}
+
+impl FrameRoom {
+    /// The room that `held` gives back.
+    pub fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Box::new(held) }
+    }
+}
+
+impl std::fmt::Debug for FrameRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameRoom").finish_non_exhaustive()
+    }
 }
 
 /// The result of a request, and the room it takes until it is queued.
@@ -221,13 +241,14 @@ pub async fn answer(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     if let Call::ProcessStart(params) = call {
-        return start::start(client, *params, cancel).await;
+        return start::start(client, *params, cancel, room).await;
     }
     tokio::select! {
         biased;
-        done = carry_out(client, id, call, cancel) => done,
+        done = carry_out(client, id, call, cancel, room) => done,
         () = cancel.cancelled() => Err(error::cancelled(None)),
     }
 }
@@ -237,6 +258,7 @@ async fn carry_out(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     match call {
         Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
@@ -245,12 +267,12 @@ async fn carry_out(
         Call::SessionClose(params) => session::close(client, *params).await,
         // Its cancelling is its own: see `answer`.
         Call::ProcessStart(params) => {
-            start::start(client, *params, &CancellationToken::new()).await
+            start::start(client, *params, &CancellationToken::new(), room).await
         }
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessSearch(params) => search::search(client, *params).await,
         Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
-        Call::ProcessInput(params) => input::input(client, *params).await,
+        Call::ProcessInput(params) => input::input(client, *params, room).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,
         Call::SessionList(params) => session::list(client, *params).await,

@@ -133,7 +133,6 @@ mod document {
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
                 ("isolate", "true"),
-                ("allow_client", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),

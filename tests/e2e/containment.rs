@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// A user that nobody is.
 const UID: u32 = 61_234;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = procd_tests::wait::STEP;
 
 /// What tries to outlive its end. Each says `up` when it is under way, and runs until it is ended.
 const ESCAPES: &[(&str, &str)] = &[
@@ -254,7 +254,7 @@ fn can_be_user() -> bool {
     command.arg(procd_tests::binaries::path("probe")).args(["exit", "0"]);
     let is_possible = procd_tests::run::finish(command, b"", LIMIT).code == Some(0);
     if !is_possible {
-        println!("skipped: this test cannot become an ordinary user");
+        procd_tests::skip("the tests cannot become an ordinary user");
     }
     is_possible
 }
@@ -283,7 +283,7 @@ both_tiers_inside! {
     /// A tree that cannot be proven empty: the stop says so, authority and slot stay, and the true
     /// end comes when it is true.
     fn a_tree_not_proven_empty_keeps_its_slot_until_it_is(tier) {
-        let daemon = Setup::new(tier).limit("running_loop_max = 1").failpoints("tree-proof-withheld-ms=value:12000").start();
+        let daemon = Setup::new(tier).limit("running_loop_max = 1").failpoints("tree-proof-withheld-ms=value:18000").start();
         let mut owner = daemon.owner();
         let process = owner.background(&["sleep", "600"]);
         let params = json!({"process_id": process, "mode": "kill"});
@@ -301,17 +301,19 @@ both_tiers_inside! {
 
     /// A start in a folder that hangs delays nobody else.
     fn a_start_whose_folder_hangs_delays_nobody(tier) {
-        let daemon = Setup::new(tier).failpoints("start-plan-folder=pause:3000@1").start();
+        let mut daemon = Setup::new(tier).prepare();
+        daemon.with_failpoints("start-plan-folder=pause:600000@1");
+        daemon.restart();
         let mut owner = daemon.owner();
         let params = owner.start_params(&["true"], json!({}));
-        let slow = owner.wire.send("process/start", params);
+        owner.wire.send("process/start", params);
+        wait::until_true("it hangs", LIMIT, || daemon.held().is_some());
         let mut other = owner.attach(daemon.connect());
-        let began = wait::now();
         for _ in 0..10 {
             assert_eq!(other.start(&["true"], json!({}))["exit_code"], 0);
         }
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-        assert_eq!(owner.wire.reply(slow).unwrap()["exit_code"], 0);
+        assert_eq!(daemon.held().as_deref(), Some("start-plan-folder"), "it hangs still");
+        daemon.kill();
     }
 }
 
@@ -328,7 +330,7 @@ fn who_leaves_its_control_group_is_killed_and_counted() {
     let outside: PathBuf = groups[0].parent().unwrap().join("cgroup.procs");
     let before = leaks::everybody().len();
     let line = format!(
-        "setsid sh -c 'echo $$ >{}; echo out; exec sleep 1000' >&2 & sleep 0.3; echo done",
+        "setsid sh -c 'echo $$ >{}; touch out; exec sleep 1000' & while ! [ -e out ]; do sleep 0.02; done; echo done",
         outside.display()
     );
     let entry = owner.start(&["sh", "-c", &line], json!({}));

@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod clients;
 mod containment;
 mod damage;
 mod disk;
@@ -73,6 +74,7 @@ mod lifecycle;
 mod limits;
 mod operators;
 mod output;
+mod peers;
 mod protocol;
 mod races;
 mod real_work;
@@ -92,7 +94,7 @@ use procd_tests::Tier;
 fn is_here(tier: Tier) -> bool {
     let is_here = tier.is_here();
     if !is_here {
-        println!("skipped: no delegated control group on this machine");
+        procd_tests::skip("no delegated control group on this machine");
     }
     is_here
 }

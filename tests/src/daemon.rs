@@ -247,6 +247,13 @@ impl Daemon {
         text.split_whitespace().last().unwrap_or_default().to_owned()
     }
 
+    /// The point at which the daemon is held.
+    #[must_use]
+    pub fn held(&self) -> Option<String> {
+        let text = fs::read_to_string(self.path().join("trace")).unwrap_or_default();
+        text.split_whitespace().nth(1).map(str::to_owned)
+    }
+
     /// Goes on with the plain build.
     pub fn without_failpoints(&mut self) {
         self.setup.binary = "procd";

@@ -25,6 +25,7 @@ use crate::histogram::{Histogram, Times};
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
 
+pub(crate) use parts::BALLAST_BYTES;
 pub use record::{Acknowledgement, Disposition, KeptKey, Kind, LogRecord, Payload, Removal};
 pub use replay::{Numbered, Replay};
 

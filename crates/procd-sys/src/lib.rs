@@ -20,6 +20,7 @@ pub mod inherited;
 pub mod members;
 pub mod message;
 pub mod names;
+pub mod peer;
 mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;

@@ -13,6 +13,8 @@ use rustix::process::Pid;
 const SIGNAL_MAX: c_int = 64;
 /// `CLONE_INTO_CGROUP`, which libc has in too narrow a type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// Which libc may not have yet.
+const SO_PEERPIDFD: c_int = 77;
 /// Bytes of the kernel's own signal set.
 const KERNEL_SET_BYTES: usize = 8;
 
@@ -286,6 +288,37 @@ pub(crate) fn kill(pid: Pid, group: bool, signal: c_int) -> io::Result<()> {
 pub(crate) fn signal_terminal(master: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
     // SAFETY: this request takes a number in place of a pointer.
     check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSIG, signal) }).map(drop)
+}
+
+/// The pidfd of who connected, held by the socket itself. `ENOPROTOOPT` before Linux 6.5.
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut pidfd: c_int = -1;
+    let Ok(mut length) = libc::socklen_t::try_from(size_of::<c_int>()) else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
+    // SAFETY: room for one descriptor number, and its size.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut pidfd).cast(),
+            &raw mut length,
+        )
+    };
+    check(result)?;
+    let pidfd = check(pidfd)?;
+    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
+}
+
+/// Clock ticks since the boot, time asleep included, as /proc counts the start of a process.
+pub(crate) fn boot_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    let whole = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(per_second);
+    let part = u64::try_from(now.tv_nsec).unwrap_or(0).saturating_mul(per_second);
+    whole + part / 1_000_000_000
 }
 
 /// Signals through a pidfd.

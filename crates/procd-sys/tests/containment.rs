@@ -105,7 +105,7 @@ fn run_all() {
             println!("{mode:?}: the next start sweeps what both left behind");
             the_next_start_sweeps(&options);
         }
-        assert!(containment.finish(Duration::from_secs(5)));
+        assert!(containment.finish(Duration::from_secs(60)));
     }
     println!("Shim: a killed shim is reported and its orphans die");
     a_killed_shim_is_reported();
@@ -243,7 +243,7 @@ impl Daemon {
 
     fn kill(&self, running: &Running) {
         match (&running.leaf, &running.shim) {
-            (Some(leaf), _) => assert!(leaf.kill(Duration::from_secs(5)).unwrap()),
+            (Some(leaf), _) => assert!(leaf.kill(Duration::from_secs(60)).unwrap()),
             (None, Some(shim)) => {
                 channel::send(shim, &Request::Kill { tag: 0 }.encode(), &[]).unwrap();
             }
@@ -254,7 +254,7 @@ impl Daemon {
     /// The proof of emptiness.
     fn prove_empty(&mut self, running: &mut Running) {
         if let Some(leaf) = &running.leaf {
-            assert!(leaf.wait_empty(Duration::from_secs(5)));
+            assert!(leaf.wait_empty(Duration::from_secs(60)));
             self.send(Request::Reap { key: running.key });
             assert_eq!(self.news(running), Report::Reaped { key: running.key });
             running.leaf.as_ref().unwrap().remove().unwrap();
@@ -428,7 +428,7 @@ fn reached(daemon: &mut Daemon) {
             Report::Reached { tag: 2, alive: false, .. } => {}
             other => panic!("{other:?}"),
         }
-        assert!(running.leaf.as_ref().unwrap().wait_empty(Duration::from_secs(5)));
+        assert!(running.leaf.as_ref().unwrap().wait_empty(Duration::from_secs(60)));
     }
     daemon.prove_empty(&mut running);
 }

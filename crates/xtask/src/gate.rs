@@ -7,8 +7,7 @@ use std::{
 
 use crate::{
     command::{self, cargo},
-    say,
-    summary::Summary,
+    suite,
 };
 
 /// Where the tests find the binaries.
@@ -33,15 +32,9 @@ pub(crate) fn ci() -> Result<(), String> {
     test(&[])
 }
 
-/// Builds the binaries, then runs the tests of every suite. All suites run, whatever fails.
+/// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
-    let binaries = build()?;
-    let mut summary = Summary::default();
-    let outcome = workspace(&binaries, filter, &mut summary);
-    if summary.has_run() {
-        say(&format!("\n{summary}"));
-    }
-    outcome
+    suite::run(&build()?, filter)
 }
 
 /// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
@@ -50,8 +43,7 @@ pub(crate) fn output(times: u32) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
     tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
     tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
-    let mut summary = Summary::default();
-    command::run_watched(tests, |line| summary.take(line))
+    command::run(tests)
 }
 
 /// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
@@ -78,16 +70,6 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The tests of the workspace. Those of clients in other languages follow here as suites of their own.
-fn workspace(binaries: &Path, filter: &[String], summary: &mut Summary) -> Result<(), String> {
-    let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
-    if !filter.iter().any(|word| word == "-p" || word == "--package") {
-        tests.arg("--workspace");
-    }
-    tests.args(filter).env(BINARIES_VARIABLE, binaries);
-    command::run_watched(tests, |line| summary.take(line))
-}
-
 /// Builds what the tests run; the folder it is in. The daemon with failpoints shares every other crate with the plain one,
 /// so it costs the compilation of its own crate once more.
 fn build() -> Result<PathBuf, String> {
@@ -103,7 +85,10 @@ fn build() -> Result<PathBuf, String> {
         "procctl",
         "-p",
         "procd-tests",
+        "-p",
+        "procd-client",
         "--bins",
+        "--examples",
     ]))?;
     Ok(folder)
 }

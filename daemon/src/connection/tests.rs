@@ -24,7 +24,7 @@ mod output;
 mod world;
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon that is still restoring: it answers hello and status only.
 struct Restoring {
@@ -83,7 +83,7 @@ impl Wire {
     /// The same, sharing `budgets` with other connections.
     fn connect_within(daemon: &Arc<Daemon>, buffer: usize, budgets: Arc<Budgets>) -> Self {
         let (io, theirs) = tokio::io::duplex(buffer);
-        let client = Client::new(daemon.clone());
+        let client = Client::new(daemon.clone(), crate::request::Standing::Free);
         let serving = tokio::spawn(super::serve(theirs, client.clone(), budgets));
         Self { io, serving, client, next_id: 1 }
     }

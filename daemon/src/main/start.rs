@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let drains = Arc::new(step("start the drains", Drains::new(drain_threads()))?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
-    let budgets = budgets(&config);
+    let budgets = budgets(&config, &folder);
     let announcement = announcement.clone();
     let notifier = Notifier::new(environment.get("NOTIFY_SOCKET"));
     let watchdog =
@@ -285,10 +285,11 @@ fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOption
     }
 }
 
-fn budgets(config: &Config) -> Budgets {
+fn budgets(config: &Config, folder: &StateFolder) -> Budgets {
+    let spool = config.limits.spool_daemon_bytes;
     Budgets {
         memory: procd_store::budget::Budget::new(config.limits.memory_daemon_bytes),
-        spool: procd_store::budget::Budget::new(config.limits.spool_daemon_bytes),
+        spool: procd_store::budget::Budget::beside_ballast(spool, folder.ballast_path()),
     }
 }
 

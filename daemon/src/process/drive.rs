@@ -27,6 +27,7 @@ use super::failure;
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
+use super::lineage::Grown;
 use super::signals::SignalOrder;
 use super::tree::{Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
@@ -40,6 +41,8 @@ const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 /// A killed tree that is not empty is complained of this often.
 const COMPLAIN_EACH: Duration = Duration::from_secs(10);
+/// How long the end of a leader waits for what it wrote.
+const CATCH_UP_MAX: Duration = Duration::from_secs(5);
 /// Between two writes of a kill: first and longest.
 const KILL_PAUSE_FIRST: Duration = Duration::from_millis(20);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -101,6 +104,8 @@ pub(super) struct Driver {
     pub(super) asked: Vec<Request>,
     /// What members refused, by the tag of the signal.
     pub(super) refused: Vec<(Tag, SignalError)>,
+    /// Counts among the trees of this daemon until its end is told.
+    pub(super) grown: Grown,
 }
 
 impl Driver {
@@ -177,6 +182,7 @@ impl Driver {
             Seen::ShimStarted { pid } => {
                 if let Tree::Shim(shim) = &mut self.tree {
                     shim.pid = Some(pid);
+                    self.grown.shim_is(pid);
                 }
                 self.show();
             }
@@ -267,7 +273,28 @@ impl Driver {
             Tree::Group(group) => group.count(Some(leader)).await,
             Tree::Shim(_) => seen_by_shim,
         };
+        let order = if leftovers > 0 { self.catch_up().await } else { None };
         self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
+        if let Some(order) = order {
+            self.on_order(order).await;
+        }
+    }
+
+    /// What the leader has written is read before its end is told, since whoever hears of it looks
+    /// at the output. Not at the cost of an order, which comes back, nor for ever on a dead disk.
+    async fn catch_up(&self) -> Option<Order> {
+        let drain = self.drain.as_ref()?;
+        let catching_up = tokio::time::timeout(CATCH_UP_MAX, drain.catch_up());
+        tokio::select! {
+            biased;
+            order = self.orders.next() => Some(order),
+            caught_up = catching_up => {
+                if caught_up.is_err() {
+                    tracing::warn!("the end of a leader is told before its output was read");
+                }
+                None
+            }
+        }
     }
 
     async fn on_shim_gone(&mut self, clean: bool) -> Outcome {

@@ -30,6 +30,8 @@ pub struct Plan {
     pub(super) merge_streams: bool,
     /// A terminal of this size in place of pipes.
     pub(super) tty: Option<TtySize>,
+    /// Whether its processes may connect to this daemon.
+    pub(super) may_connect: bool,
 }
 
 impl Plan {
@@ -48,6 +50,7 @@ impl Plan {
             stdin: StdinMode::Null,
             merge_streams: false,
             tty: None,
+            may_connect: false,
         }
     }
 }
@@ -73,6 +76,7 @@ pub(super) fn make(
         stdin: request.stdin,
         merge_streams: request.merge_streams,
         tty: request.tty,
+        may_connect: request.allow_client,
     };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),

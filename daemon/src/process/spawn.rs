@@ -13,6 +13,7 @@ use super::drive::{Driver, Phase};
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::TreeInspector;
+use super::lineage::{Trees, leaf_name};
 use super::materials::{Hold, Materials, system_failure};
 use super::plan::Plan;
 use super::signals::SignalOrder;
@@ -36,6 +37,7 @@ pub(super) struct Start {
     pub(super) signals: mpsc::Receiver<SignalOrder>,
     pub(super) input: Option<Stdin>,
     pub(super) inspector: Arc<TreeInspector>,
+    pub(super) trees: Arc<Trees>,
 }
 
 /// Materials in the hands of the runtime.
@@ -51,6 +53,7 @@ impl Start {
     /// The whole life of the process.
     pub(super) async fn run(mut self) {
         let key = self.link.mint_key();
+        let grown = self.trees.grow(key, self.plan.may_connect);
         let ready = match self.make_ready(key).await {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
@@ -74,6 +77,7 @@ impl Start {
             kill: None,
             asked: Vec::new(),
             refused: Vec::new(),
+            grown,
         };
         driver.run().await;
     }
@@ -85,7 +89,7 @@ impl Start {
         }
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
-        let take = move || Materials::take(plan, &containment, format!("p{key}"));
+        let take = move || Materials::take(plan, &containment, leaf_name(key));
         let materials = match tokio::task::spawn_blocking(take).await {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,
             Err(error) => {

@@ -30,7 +30,7 @@ pub(crate) struct Input {
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
     /// Return when its output has this pattern, too; for one process
-    #[arg(short, long = "match", value_name = "RE")]
+    #[arg(short = 'm', long = "match", value_name = "RE")]
     pub(crate) pattern: Option<String>,
     /// Return when the first has ended
     #[arg(long)]

@@ -213,7 +213,7 @@ async fn resize(process: &Process, rows: u16, cols: u16) -> Result<(), CtlError>
         cols: Some(u64::from(cols)),
         ..process.no_input()
     };
-    match process.input_of(params).await {
+    match process.input(&params).await {
         Ok(_) => Ok(()),
         // It has ended: the view tells.
         Err(error) if error.is(ErrorCode::StdinClosed) => Ok(()),

@@ -50,7 +50,7 @@ pub(crate) async fn input(links: &Links, input: &Input, format: Format) -> Resul
     }
     if !input.keys.is_empty() {
         let params = InputParams { keys: Some(input.keys.clone()), ..target.process.no_input() };
-        accepted += target.process.input_of(params).await?.accepted_bytes;
+        accepted += target.process.input(&params).await?.accepted_bytes;
     }
     if input.eof {
         pipe.send_end().await?;
