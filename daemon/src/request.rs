@@ -27,6 +27,7 @@ mod fold;
 mod input;
 mod keys;
 mod lease;
+mod metrics;
 mod output;
 mod page;
 mod pattern;
@@ -229,6 +230,7 @@ pub enum Reply {
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
     StopAll(v1::StopAllResult),
+    SessionList(v1::SessionListResult),
     Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
@@ -239,6 +241,8 @@ pub enum Reply {
     LeaseAcquire(v1::LeaseAcquireResult),
     OperatorAttach(v1::OperatorAttachResult),
     Status(Box<v1::StatusResult>),
+    Metrics(v1::MetricsResult),
+    Reload(v1::ReloadResult),
     Empty(v1::Empty),
 }
 
@@ -281,6 +285,9 @@ impl Reply {
             | Self::LeaseAcquire(_)
             | Self::OperatorAttach(_)
             | Self::Status(_)
+            | Self::SessionList(_)
+            | Self::Metrics(_)
+            | Self::Reload(_)
             | Self::Empty(_) => Vec::new(),
         }
     }
@@ -329,6 +336,7 @@ async fn carry_out(
         Call::ProcessInput(params) => input::input(client, *params, room).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::SessionList(params) => session::list(client, *params).await,
         Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
@@ -342,6 +350,8 @@ async fn carry_out(
         Call::LeaseRelease(params) => lease::release(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,
         Call::DaemonStatus(_) => daemon::status(client).await,
+        Call::DaemonMetrics(_) => metrics::metrics(client).await,
+        Call::DaemonReload(_) => daemon::reload(client).await,
         Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),
     }
 }

@@ -18,6 +18,7 @@ use super::retention::Kept;
 use super::runner::{SpawnCause, SpawnFailure};
 use super::storage::{SealResult, Stored};
 use super::task::Task;
+use crate::metrics::METRICS;
 
 /// How long a terminal batch that could not be saved waits for the next try.
 const RETRY: Duration = Duration::from_secs(1);
@@ -87,6 +88,9 @@ impl Task {
         };
         if is_first || is_durable {
             entry.show(is_durable);
+        }
+        if is_first || (is_durable && entry.record.state == ProcessState::LostOnRestore) {
+            METRICS.ended(entry.record.state);
         }
         if is_first {
             self.release(handle);
