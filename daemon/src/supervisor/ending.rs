@@ -124,6 +124,7 @@ impl Task {
             drop(reply.send(answer.clone()));
         }
         self.session_used(session);
+        self.retention.ended(handle);
         self.give_back(Granted { reservation: active.reservation, lease: active.lease });
         self.serve_queue();
     }
