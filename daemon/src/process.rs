@@ -11,6 +11,7 @@ mod failure;
 mod guardian;
 mod input;
 mod inspect;
+mod lineage;
 mod materials;
 pub mod plan;
 mod signals;
@@ -21,25 +22,28 @@ mod watched;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest, StdinMode,
+    Lineage, OrderQueue, PlanFacts, Runner, Running, Signaller, StartContext, StartRequest,
+    StdinMode,
 };
 use environment::EnvironmentOptions;
 use guardian::GuardianLink;
 use input::terminal::TerminalInput;
 use input::{InputBudget, PipeInput, Stdin};
 use inspect::TreeInspector;
+use lineage::Trees;
 use plan::Plan;
 use signals::SignalQueue;
 use spawn::Start;
@@ -49,6 +53,8 @@ use spawn::Start;
 pub struct RunnerOptions {
     /// The effective limits.
     pub limits: Arc<Limits>,
+    /// How a start is isolated; `None` = none can be.
+    pub isolation: Option<Isolation>,
     /// What commands find in their environment.
     pub environment: EnvironmentOptions,
     /// The shell of `command`; absent = /bin/bash if there, else /bin/sh.
@@ -71,11 +77,12 @@ impl RunnerOptions {
 /// The runner of real commands.
 #[derive(Debug)]
 pub struct RealRunner {
-    options: Arc<RunnerOptions>,
+    options: RwLock<Arc<RunnerOptions>>,
     containment: Containment,
     link: GuardianLink,
     drains: Arc<Drains>,
     input: Arc<InputBudget>,
+    trees: Arc<Trees>,
 }
 
 impl RealRunner {
@@ -92,7 +99,19 @@ impl RealRunner {
     ) -> std::io::Result<Self> {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
-        Ok(Self { options: Arc::new(options), containment, link, drains, input })
+        let trees = Arc::new(Trees::new(&containment));
+        let options = RwLock::new(Arc::new(options));
+        Ok(Self { options, containment, link, drains, input, trees })
+    }
+
+    /// Other options, for what starts from now on.
+    pub fn configure(&self, options: RunnerOptions) {
+        self.input.set_max(options.limits.input_daemon_bytes);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    fn options(&self) -> Arc<RunnerOptions> {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tier that commands get; `None` = no start is possible.
@@ -111,7 +130,7 @@ impl RealRunner {
 impl RealRunner {
     /// What clients can write to, or resize.
     fn stdin(&self, plan: &Plan) -> Option<Stdin> {
-        let bytes_max = self.options.limits.input_process_bytes;
+        let bytes_max = self.options().limits.input_process_bytes;
         let budget = Arc::clone(&self.input);
         let takes_input = plan.stdin == StdinMode::Pipe;
         if plan.tty.is_some() {
@@ -129,6 +148,10 @@ impl Runner for RealRunner {
         self.link.escaped()
     }
 
+    fn lineage(&self) -> Arc<dyn Lineage> {
+        Arc::clone(&self.trees) as Arc<dyn Lineage>
+    }
+
     async fn prepare(&self, request: &StartRequest) -> Result<(Plan, PlanFacts), Refusal> {
         let tier = match &self.containment {
             Containment::Cgroup(_) => Tier::Cgroup,
@@ -137,7 +160,7 @@ impl Runner for RealRunner {
                 return Err(Refusal::Containment { message: reason.clone() });
             }
         };
-        let options = Arc::clone(&self.options);
+        let options = self.options();
         let request = request.clone();
         let make = move || plan::make(&options, tier, &request);
         match tokio::task::spawn_blocking(make).await {
@@ -171,6 +194,7 @@ impl Runner for RealRunner {
             signals,
             input,
             inspector,
+            trees: Arc::clone(&self.trees),
         };
         tokio::spawn(start.run());
         running

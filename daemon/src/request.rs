@@ -10,6 +10,7 @@ use procd_protocol::words::Word;
 use procd_protocol::{Details, ErrorBody, ErrorCode, RequestId, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ mod fold;
 mod input;
 mod keys;
 mod lease;
+mod metrics;
 mod output;
 mod page;
 mod pattern;
@@ -44,15 +46,17 @@ pub use events::Following;
 pub use export::Export;
 use export::Exports;
 pub use facts::{ConnectionCount, Daemon, Facts, RestoreFacts, Shutdown, Stage};
+pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
-const TURNS: usize = 4;
+const TURNS: usize = 2;
 
 /// One connected client, as its requests see it.
 #[derive(Debug)]
 pub struct Client {
     daemon: Arc<Daemon>,
+    standing: Standing,
     binding: Binding,
     turns: Arc<Semaphore>,
     exports: Exports,
@@ -66,10 +70,11 @@ pub struct Client {
 impl Client {
     /// A client that has said nothing yet.
     #[must_use]
-    pub fn new(daemon: Arc<Daemon>) -> Arc<Self> {
+    pub fn new(daemon: Arc<Daemon>, standing: Standing) -> Arc<Self> {
         Arc::new(Self {
             _counted: daemon.count_connection(),
             daemon,
+            standing,
             binding: Binding::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             exports: Exports::default(),
@@ -94,10 +99,8 @@ impl Client {
     /// # Errors
     /// `invalid_arguments` naming the field, `permission_denied`.
     pub fn admit(&self, method: &str, params: Option<&RawValue>) -> Result<Call, ErrorBody> {
-        if let Some(known) = Method::from_word(method)
-            && !roles::permits(self.binding.role(), known)
-        {
-            return Err(roles::denied(self.binding.role(), known));
+        if let Some(known) = Method::from_word(method) {
+            roles::check(self.standing, self.binding.role(), known)?;
         }
         Ok(Call::parse(method, params)?)
     }
@@ -119,6 +122,19 @@ impl Client {
     /// The client took chunks of an export; of one that is over the notice means nothing.
     pub fn continue_export(&self, taken: &v1::ExportContinueParams) {
         self.exports.go_on(taken.request, taken.chunks);
+    }
+
+    /// Where a request is to be carried out, if not on the control thread: a wait for output
+    /// where that is drained, so that no other thread has to be woken in between.
+    pub fn place_of(&self, call: &Call) -> Option<&Handle> {
+        let Call::ProcessOutput(params) = call else { return None };
+        let waits_for_output = match &params.wait {
+            None | Some(v1::Wait::Simple(v1::WaitWord::Poll | v1::WaitWord::Exit)) => false,
+            Some(v1::Wait::Simple(v1::WaitWord::Any | v1::WaitWord::All) | v1::Wait::Until(_)) => {
+                true
+            }
+        };
+        self.daemon.drains.as_ref().filter(|_| waits_for_output)
     }
 
     /// The binding that the role table made sure of.
@@ -145,6 +161,25 @@ impl Client {
 #[derive(Debug, Default)]
 pub struct Turn {
     _held: Option<OwnedSemaphorePermit>,
+}
+
+/// The room that the frame of a request takes, given back when dropped: at the answer, or before
+/// where a call waits for long and keeps nothing of its parameters.
+pub struct FrameRoom {
+    _held: Box<dyn Send + Sync>,
+}
+
+impl FrameRoom {
+    /// The room that `held` gives back.
+    pub fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Box::new(held) }
+    }
+}
+
+impl std::fmt::Debug for FrameRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameRoom").finish_non_exhaustive()
+    }
 }
 
 /// The result of a request, and the room it takes until it is queued.
@@ -195,6 +230,7 @@ pub enum Reply {
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
     StopAll(v1::StopAllResult),
+    SessionList(v1::SessionListResult),
     Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
@@ -205,7 +241,56 @@ pub enum Reply {
     LeaseAcquire(v1::LeaseAcquireResult),
     OperatorAttach(v1::OperatorAttachResult),
     Status(Box<v1::StatusResult>),
+    Metrics(v1::MetricsResult),
+    Reload(v1::ReloadResult),
     Empty(v1::Empty),
+}
+
+/// Bytes of a text that is worth taking out of its reply.
+const LONG_TEXT_BYTES: usize = 4096;
+
+impl Reply {
+    /// The long texts of output, in their order; a NUL stands in the place of each. No other text
+    /// of such a reply has one: safe text never does.
+    pub fn take_long_texts(&mut self) -> Vec<String> {
+        let take = |page: &mut v1::Page| {
+            let text = page.output.as_mut().filter(|text| text.len() >= LONG_TEXT_BYTES)?;
+            Some(std::mem::replace(text, "\0".to_owned()))
+        };
+        match self {
+            Self::Output(result) => {
+                let pages = result.results.iter_mut().filter_map(|entry| match entry {
+                    v1::Entry::Page(page) => Some(page),
+                    v1::Entry::Failed { .. } => None,
+                });
+                pages.filter_map(|page| take(page)).collect()
+            }
+            Self::Start(result) => take(&mut result.page).into_iter().collect(),
+            Self::Input(result) => take(&mut result.page).into_iter().collect(),
+            Self::Hello(_)
+            | Self::SessionOpen(_)
+            | Self::SessionAttach(_)
+            | Self::SessionClose(_)
+            | Self::Search(_)
+            | Self::Export(_)
+            | Self::Stop(_)
+            | Self::StopAll(_)
+            | Self::Signal(_)
+            | Self::Inspect(_)
+            | Self::List(_)
+            | Self::Plan(_)
+            | Self::Remove(_)
+            | Self::Pin(_)
+            | Self::Subscribe(_)
+            | Self::LeaseAcquire(_)
+            | Self::OperatorAttach(_)
+            | Self::Status(_)
+            | Self::SessionList(_)
+            | Self::Metrics(_)
+            | Self::Reload(_)
+            | Self::Empty(_) => Vec::new(),
+        }
+    }
 }
 
 /// Carries out one request. Cancelled, it ends with `cancelled` and frees what it waited on; a
@@ -217,13 +302,14 @@ pub async fn answer(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     if let Call::ProcessStart(params) = call {
-        return start::start(client, *params, cancel).await;
+        return start::start(client, *params, cancel, room).await;
     }
     tokio::select! {
         biased;
-        done = carry_out(client, id, call, cancel) => done,
+        done = carry_out(client, id, call, cancel, room) => done,
         () = cancel.cancelled() => Err(error::cancelled(None)),
     }
 }
@@ -233,6 +319,7 @@ async fn carry_out(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     match call {
         Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
@@ -241,14 +328,15 @@ async fn carry_out(
         Call::SessionClose(params) => session::close(client, *params).await,
         // Its cancelling is its own: see `answer`.
         Call::ProcessStart(params) => {
-            start::start(client, *params, &CancellationToken::new()).await
+            start::start(client, *params, &CancellationToken::new(), room).await
         }
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessSearch(params) => search::search(client, *params).await,
         Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
-        Call::ProcessInput(params) => input::input(client, *params).await,
+        Call::ProcessInput(params) => input::input(client, *params, room).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::SessionList(params) => session::list(client, *params).await,
         Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
@@ -262,6 +350,8 @@ async fn carry_out(
         Call::LeaseRelease(params) => lease::release(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,
         Call::DaemonStatus(_) => daemon::status(client).await,
+        Call::DaemonMetrics(_) => metrics::metrics(client).await,
+        Call::DaemonReload(_) => daemon::reload(client).await,
         Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),
     }
 }

@@ -17,8 +17,8 @@ both_tiers! {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
         let probe = binaries::probe();
-        for code in 0..=255 {
-            let entry = owner.start(&[&probe, "exit", &code.to_string()], json!({}));
+        for (code, tty) in (0..=255).flat_map(|code| [(code, false), (code, true)]) {
+            let entry = owner.start(&[&probe, "exit", &code.to_string()], json!({"tty": tty}));
             assert_eq!(entry["state"], "exited", "{entry}");
             assert_eq!(entry["reason"], "exited", "{entry}");
             assert_eq!(entry["exit_code"], code, "{entry}");
@@ -29,8 +29,10 @@ both_tiers! {
     fn every_fatal_signal_comes_back_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        for signal in (1..=64).filter(|signal| !HARMLESS.contains(signal)) {
-            let entry = owner.start(&["sh", "-c", &format!("kill -{signal} $$; exit 99")], json!({}));
+        let fatal = (1..=64).filter(|signal| !HARMLESS.contains(signal));
+        for (signal, tty) in fatal.flat_map(|signal| [(signal, false), (signal, true)]) {
+            let line = format!("kill -{signal} $$; exit 99");
+            let entry = owner.start(&["sh", "-c", &line], json!({"tty": tty}));
             assert_eq!(entry["state"], "exited", "{signal}: {entry}");
             assert_eq!(entry["exit_code"], 128 + signal, "{signal}: {entry}");
             assert_eq!(entry["leader"]["signal"], signal, "{signal}: {entry}");
@@ -101,11 +103,11 @@ both_tiers! {
         assert_eq!(polite["leader"]["signal"], 15, "{polite}");
         assert!(polite["exit_code"].is_null(), "{polite}");
         let probe = binaries::probe();
-        let stubborn = owner.start(&[&probe, "ignore-term", "600"], json!({"timeout_ms": 1000}));
+        let stubborn = owner.start(&[&probe, "ignore-term", "600"], json!({"timeout_ms": 4000}));
         assert_eq!(stubborn["state"], "timed_out", "{stubborn}");
         assert_eq!(stubborn["leader"]["signal"], 9, "{stubborn}");
         assert_eq!(owner.record(&handle(&stubborn))["escalated"], true);
-        assert!(number(&stubborn, "duration_ms") >= 1200, "not before its grace was over: {stubborn}");
+        assert!(number(&stubborn, "duration_ms") >= 4200, "not before its grace was over: {stubborn}");
     }
 
     fn the_time_of_a_wait_never_touches_the_process(tier) {
@@ -244,7 +246,7 @@ both_tiers! {
         let running = owner.background(&["sh", "-c", "echo kept; exec sleep 600"]);
         owner.output(&running, json!({"wait": "any"}));
         let done = handle(&owner.start(&["echo", "done"], json!({})));
-        let closed = owner.wire.ok("session/close", json!({"scope": "session", "grace_ms": 2000}));
+        let closed = owner.wire.ok("session/close", json!({"scope": "session", "grace_ms": 20_000}));
         assert_eq!((closed["stopped"].clone(), closed["failures"].clone()), (json!(1), json!([])), "{closed}");
         let record = owner.record(&running);
         assert_eq!((record["state"].clone(), record["reason"].clone()), (json!("terminated"), json!("runner-shutdown")), "{record}");

@@ -59,6 +59,8 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod classification;
+mod clients;
 mod containment;
 mod damage;
 mod disk;
@@ -67,12 +69,14 @@ mod endurance;
 mod faults;
 mod field_cases;
 mod input;
+mod isolation;
 mod journal;
 mod kept;
 mod lifecycle;
 mod limits;
 mod operators;
 mod output;
+mod peers;
 mod protocol;
 mod races;
 mod real_work;
@@ -92,7 +96,7 @@ use procd_tests::Tier;
 fn is_here(tier: Tier) -> bool {
     let is_here = tier.is_here();
     if !is_here {
-        println!("skipped: no delegated control group on this machine");
+        procd_tests::skip("no delegated control group on this machine");
     }
     is_here
 }

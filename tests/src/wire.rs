@@ -28,14 +28,25 @@ impl Wire {
     /// # Errors
     /// What `connect` says.
     pub fn bare(socket: &Path) -> std::io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
-        Ok(Self {
-            stream,
-            next_id: 1,
-            early: Vec::new(),
-            last_frame: String::new(),
-            patience: STEP,
-        })
+        UnixStream::connect(socket).map(Self::over)
+    }
+
+    /// Over a connection that somebody made.
+    #[must_use]
+    pub const fn over(stream: UnixStream) -> Self {
+        Self { stream, next_id: 1, early: Vec::new(), last_frame: String::new(), patience: STEP }
+    }
+
+    /// Says hello. A refusal of the whole connection, which answers no request, counts as the answer.
+    /// # Errors
+    /// The error, or `Value::Null` when the connection was closed without one.
+    pub fn greeting(&mut self) -> Result<Value, Value> {
+        let hello = self.hello();
+        let refusal = |value: &Value| value["id"].is_null() && value.get("error").is_some();
+        match (&hello, self.early.iter().position(refusal)) {
+            (Err(Value::Null), Some(at)) => Err(self.early.remove(at)["error"].take()),
+            (Ok(_) | Err(_), _) => hello,
+        }
     }
 
     /// Says hello.
@@ -114,6 +125,14 @@ impl Wire {
                 self.early.push(value);
             },
         }
+    }
+
+    /// What came so far that is no reply to a request.
+    pub fn take_notices(&mut self) -> Vec<Value> {
+        let is_reply = |value: &Value| value.get("id").is_some();
+        let (replies, notices) = self.early.drain(..).partition(is_reply);
+        self.early = replies;
+        notices
     }
 
     /// The reply to request `id`.

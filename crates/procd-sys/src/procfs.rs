@@ -2,6 +2,7 @@
 //! signal.
 
 use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::process::Pid;
 
@@ -16,9 +17,13 @@ pub(crate) struct Stat {
     pub(crate) zombie: bool,
     pub(crate) parent: i32,
     pub(crate) group: i32,
+    /// The foreground group of its terminal; -1 without one.
+    pub(crate) terminal_group: i32,
     pub(crate) never_executed: bool,
     pub(crate) cpu_ticks: u64,
     pub(crate) resident_pages: u64,
+    /// Clock ticks from the boot to its start.
+    pub(crate) started_ticks: u64,
 }
 
 /// The children of this single-threaded process, in the order of the kernel: all of them own and
@@ -89,10 +94,19 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         zombie: matches!(fields.first(), Some(&("Z" | "X"))),
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        terminal_group: fields.get(5)?.parse().ok()?,
         never_executed: number(9)? & PF_FORKNOEXEC != 0,
         cpu_ticks: number(14)?.saturating_add(number(15)?),
         resident_pages: number(24)?,
+        started_ticks: number(22)?,
     })
+}
+
+/// The number of the process that a pidfd holds; `None` once it is reaped.
+pub(crate) fn pid_of(pidfd: &OwnedFd) -> Option<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    let number = text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
+    if number > 0 { Pid::from_raw(number) } else { None }
 }
 
 /// Whether `pid` descends from `ancestor` now.
@@ -141,6 +155,7 @@ mod tests {
         let stat = parse_stat(text).unwrap();
         assert!(stat.zombie && stat.never_executed);
         assert_eq!((stat.parent, stat.group, stat.cpu_ticks, stat.resident_pages), (7, 9, 7, 8));
+        assert_eq!(stat.started_ticks, 5);
         assert!(parse_stat(b"42 (x").is_none());
     }
 

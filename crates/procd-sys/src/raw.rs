@@ -13,6 +13,8 @@ use rustix::process::Pid;
 const SIGNAL_MAX: c_int = 64;
 /// `CLONE_INTO_CGROUP`, which libc has in too narrow a type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// Which libc may not have yet.
+const SO_PEERPIDFD: c_int = 77;
 /// Bytes of the kernel's own signal set.
 const KERNEL_SET_BYTES: usize = 8;
 
@@ -40,11 +42,31 @@ pub(crate) fn fork() -> io::Result<Forked<Pid>> {
 /// Forks straight into a control group, with a pidfd. The child may only do async-signal-safe
 /// things: libc does not know of this fork.
 pub(crate) fn clone_into(leaf: BorrowedFd<'_>) -> io::Result<Forked<(Pid, OwnedFd)>> {
+    clone(0, Some(leaf))
+}
+
+/// Forks the init of a new PID namespace, `with_user` in a user namespace of its own, and into a
+/// control group if there is one. libc does not know of this fork: the child of a process with
+/// threads may only do async-signal-safe things.
+pub(crate) fn clone_init(
+    with_user: bool,
+    leaf: Option<BorrowedFd<'_>>,
+) -> io::Result<Forked<(Pid, OwnedFd)>> {
+    let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
+    clone(u64::from((libc::CLONE_NEWPID | user).unsigned_abs()), leaf)
+}
+
+fn clone(more: u64, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, OwnedFd)>> {
     let mut pidfd: c_int = -1;
-    let Ok(group) = u64::try_from(leaf.as_raw_fd()) else {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    };
-    let flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | CLONE_INTO_CGROUP;
+    let mut flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | more;
+    let mut group = 0;
+    if let Some(leaf) = leaf {
+        flags |= CLONE_INTO_CGROUP;
+        group = match u64::try_from(leaf.as_raw_fd()) {
+            Ok(group) => group,
+            Err(_negative) => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+        };
+    }
     let mut args = libc::clone_args {
         flags,
         pidfd: (&raw mut pidfd) as u64,
@@ -112,9 +134,26 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     set_mask(0)
 }
 
+/// Takes over an inherited descriptor, and has it closed at an exec.
+pub(crate) fn own_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: plain numbers; a number that is not open is refused.
+    let result = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, as just seen, was handed to this process as its own, and nobody else in
+    // it knows the number: the caller is the first code that runs.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// Blocks SIGCHLD and nothing else.
 pub(crate) fn block_only_sigchld() -> io::Result<()> {
     set_mask(1 << (libc::SIGCHLD - 1))
+}
+
+/// Blocks nothing.
+pub(crate) fn unblock_all() -> io::Result<()> {
+    set_mask(0)
 }
 
 /// Sets the signal mask: bit n - 1 is signal n. Async-signal-safe.
@@ -259,6 +298,37 @@ pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
 }
 
+/// Leaves the caller's mounts for a copy of them. The working folder stays the same one.
+/// Async-signal-safe.
+pub(crate) fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: plain flags; no memory or descriptor is shared or lost by it.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map(drop)
+}
+
+/// From here on no mount of this process shows elsewhere; those made elsewhere still show here.
+/// Async-signal-safe.
+pub(crate) fn keep_mounts_to_itself() -> io::Result<()> {
+    let flags = libc::MS_SLAVE | libc::MS_REC;
+    // SAFETY: C strings; a change of propagation reads nothing else.
+    check(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) })
+        .map(drop)
+}
+
+/// Mounts at /proc that of the PID namespace the caller is in. Async-signal-safe.
+pub(crate) fn mount_own_proc() -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: C strings; proc takes no data.
+    check(unsafe { libc::mount(kind, place, kind, flags, ptr::null()) }).map(drop)
+}
+
+/// One byte of a pipe, waited for; `false` = its end. Async-signal-safe.
+pub(crate) fn read_byte(fd: RawFd) -> bool {
+    let mut byte = 0_u8;
+    // SAFETY: one byte of memory for a read of one byte.
+    unsafe { libc::read(fd, (&raw mut byte).cast(), 1) == 1 }
+}
+
 /// Signals an own child that is not reaped, or (negative) its process group.
 pub(crate) fn kill(pid: Pid, group: bool, signal: c_int) -> io::Result<()> {
     let raw = pid.as_raw_nonzero().get();
@@ -274,6 +344,37 @@ pub(crate) fn kill(pid: Pid, group: bool, signal: c_int) -> io::Result<()> {
 pub(crate) fn signal_terminal(master: BorrowedFd<'_>, signal: c_int) -> io::Result<()> {
     // SAFETY: this request takes a number in place of a pointer.
     check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSIG, signal) }).map(drop)
+}
+
+/// The pidfd of who connected, held by the socket itself. `ENOPROTOOPT` before Linux 6.5.
+pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut pidfd: c_int = -1;
+    let Ok(mut length) = libc::socklen_t::try_from(size_of::<c_int>()) else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
+    // SAFETY: room for one descriptor number, and its size.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut pidfd).cast(),
+            &raw mut length,
+        )
+    };
+    check(result)?;
+    let pidfd = check(pidfd)?;
+    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
+}
+
+/// Clock ticks since the boot, time asleep included, as /proc counts the start of a process.
+pub(crate) fn boot_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    let whole = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(per_second);
+    let part = u64::try_from(now.tv_nsec).unwrap_or(0).saturating_mul(per_second);
+    whole + part / 1_000_000_000
 }
 
 /// Signals through a pidfd.

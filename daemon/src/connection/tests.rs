@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::budget::Budgets;
 use crate::clock::Clock;
+use crate::config::Live;
 use crate::request::{Client, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 mod bad_input;
@@ -23,7 +24,7 @@ mod output;
 mod world;
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon that is still restoring: it answers hello and status only.
 struct Restoring {
@@ -32,14 +33,14 @@ struct Restoring {
     _wishes: mpsc::Receiver<Shutdown>,
 }
 
-fn facts(limits: Limits) -> Facts {
+fn facts() -> Facts {
     Facts {
-        limits,
         tier: Some(procd_core::Tier::Cgroup),
         guarantees: vec!["a sentence".to_owned()],
         instance_id: Uuid::from_u128(1),
         boot_id: Uuid::from_u128(2),
         warnings: Vec::new(),
+        lingering_hint: None,
         state_format: 1,
         escaped: Arc::default(),
     }
@@ -49,12 +50,14 @@ fn daemon_at(stage: Stage) -> Restoring {
     let (stage_sender, stage) = watch::channel(stage);
     let (shutdown, wishes) = mpsc::channel(1);
     let daemon = Daemon {
-        facts: facts(Limits::default()),
+        facts: facts(),
+        settings: Arc::new(Live::fixed(Limits::default().into())),
         clock: Clock,
         started: Clock.monotonic(),
         stage,
         shutdown,
         ending: CancellationToken::new(),
+        drains: None,
         connections: Arc::default(),
     };
     Restoring { daemon: Arc::new(daemon), _stage: stage_sender, _wishes: wishes }
@@ -81,7 +84,7 @@ impl Wire {
     /// The same, sharing `budgets` with other connections.
     fn connect_within(daemon: &Arc<Daemon>, buffer: usize, budgets: Arc<Budgets>) -> Self {
         let (io, theirs) = tokio::io::duplex(buffer);
-        let client = Client::new(daemon.clone());
+        let client = Client::new(daemon.clone(), crate::request::Standing::Free);
         let serving = tokio::spawn(super::serve(theirs, client.clone(), budgets));
         Self { io, serving, client, next_id: 1 }
     }

@@ -7,21 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_store::folder::StateFolder;
+use procd_sys::peer::Peer;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Refused, budget::Budgets};
-use crate::request::{Client, Daemon};
+use crate::request::{Client, Daemon, Standing};
 use crate::socket::watch::FolderWatch;
 use crate::socket::{Bound, peer};
+use crate::supervisor::runner::{Kinship, Lineage};
 
 /// Between two tries when the system has no descriptor for a client.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Before a removed socket is made again: whoever removes a whole folder is let finish.
 const REMOVING: Duration = Duration::from_millis(200);
+
+/// How long the beginning of a tree may leave open whether a client is of it, and how often that
+/// is asked.
+const SETTLING: Duration = Duration::from_secs(5);
+const SETTLING_TICK: Duration = Duration::from_millis(2);
 
 /// The accepting task.
 #[derive(Debug)]
@@ -39,6 +46,7 @@ pub(crate) fn start(
     socket: Bound,
     folder: Arc<StateFolder>,
     daemon: Arc<Daemon>,
+    lineage: Arc<dyn Lineage>,
 ) -> io::Result<Accepting> {
     let (displaced_sender, displaced) = oneshot::channel();
     let acceptor = Acceptor {
@@ -48,12 +56,13 @@ pub(crate) fn start(
         socket: Some(socket),
         folder,
         slots: Arc::new(Semaphore::new(
-            usize::try_from(daemon.facts.limits.connections_max).unwrap_or(Semaphore::MAX_PERMITS),
+            usize::try_from(daemon.limits().connections_max).unwrap_or(Semaphore::MAX_PERMITS),
         )),
-        budgets: Arc::new(Budgets::new(daemon.facts.limits.connections_max)),
+        budgets: Arc::new(Budgets::new(daemon.limits().connections_max)),
         connections: TaskTracker::new(),
         own_uid: rustix::process::geteuid().as_raw(),
         daemon,
+        lineage,
     };
     Ok(Accepting { tasks: tokio::spawn(acceptor.run(displaced_sender)), displaced })
 }
@@ -73,6 +82,7 @@ struct Acceptor {
     connections: TaskTracker,
     own_uid: u32,
     daemon: Arc<Daemon>,
+    lineage: Arc<dyn Lineage>,
 }
 
 /// What can happen while accepting.
@@ -165,34 +175,71 @@ impl Acceptor {
 
     /// Serves one client, or refuses it in one frame.
     fn admit(&self, stream: UnixStream) {
-        let slot = match self.judge(&stream) {
-            Ok(slot) => slot,
-            Err(refused) => {
-                // A new socket has room for one frame; whoever does not take it is not told.
-                if let Err(error) = stream.try_write(&refused.frame()) {
-                    tracing::debug!(%error, "a refused client was not told");
-                }
-                return;
-            }
+        let (peer, slot) = match self.look(&stream) {
+            Ok(found) => found,
+            Err(refused) => return refuse(&stream, refused),
         };
-        let client = Client::new(self.daemon.clone());
+        let (daemon, lineage) = (self.daemon.clone(), self.lineage.clone());
         let budgets = self.budgets.clone();
         self.connections.spawn(async move {
-            connection::serve(stream, client, budgets).await;
+            match judge(&*lineage, &peer).await {
+                Ok(standing) => {
+                    let client = Client::new(daemon, standing);
+                    connection::serve(stream, client, budgets).await;
+                }
+                Err(refused) => refuse(&stream, refused),
+            }
             drop(slot);
         });
     }
 
-    fn judge(&self, stream: &UnixStream) -> Result<OwnedSemaphorePermit, Refused> {
-        let peer = peer::of(stream).map_err(|error| {
+    /// Who it is, and whether there is room.
+    fn look(&self, stream: &UnixStream) -> Result<(Peer, OwnedSemaphorePermit), Refused> {
+        let peer = Peer::of(stream).map_err(|error| {
             tracing::debug!(%error, "a client vanished before it could be judged");
             Refused::Unknown
         })?;
-        if !peer::is_welcome(peer, self.own_uid) {
-            tracing::warn!(uid = peer.uid, "a client of another user was refused");
+        if !peer::is_welcome(&peer, self.own_uid) {
+            tracing::warn!(uid = peer.uid(), "a client of another user was refused");
             return Err(Refused::OtherUser);
         }
-        let max = self.daemon.facts.limits.connections_max;
-        self.slots.clone().try_acquire_owned().map_err(|_full| Refused::Full { max })
+        let max = self.daemon.limits().connections_max;
+        let slot = self.slots.clone().try_acquire_owned().map_err(|_full| Refused::Full { max })?;
+        Ok((peer, slot))
+    }
+}
+
+/// What a connector may be at most.
+async fn judge(lineage: &dyn Lineage, peer: &Peer) -> Result<Standing, Refused> {
+    let settling = tokio::time::timeout(SETTLING, async {
+        loop {
+            match lineage.judge(peer) {
+                Kinship::Unsettled => tokio::time::sleep(SETTLING_TICK).await,
+                settled @ (Kinship::Stranger | Kinship::Supervised { .. } | Kinship::Unknown) => {
+                    break settled;
+                }
+            }
+        }
+    });
+    match settling.await {
+        Ok(Kinship::Stranger) => Ok(Standing::Free),
+        Ok(Kinship::Supervised { may_connect: true }) => Ok(Standing::Supervised),
+        Ok(Kinship::Supervised { may_connect: false }) => {
+            tracing::warn!("a supervised process that may not connect was refused");
+            Err(Refused::Supervised)
+        }
+        Ok(Kinship::Unknown | Kinship::Unsettled) | Err(_) => {
+            tracing::warn!(
+                "a client of whom it cannot be told whether it is supervised was refused"
+            );
+            Err(Refused::Unknown)
+        }
+    }
+}
+
+/// One frame. A new socket has room for it; whoever does not take it is not told.
+fn refuse(stream: &UnixStream, refused: Refused) {
+    if let Err(error) = stream.try_write(&refused.frame()) {
+        tracing::debug!(%error, "a refused client was not told");
     }
 }

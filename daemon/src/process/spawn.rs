@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use procd_sys::cgroup::Leaf;
 use procd_sys::containment::Containment;
+use procd_sys::message;
 use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -13,6 +14,7 @@ use super::drive::{Driver, Phase};
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::TreeInspector;
+use super::lineage::{Trees, leaf_name};
 use super::materials::{Hold, Materials, system_failure};
 use super::plan::Plan;
 use super::signals::SignalOrder;
@@ -36,6 +38,7 @@ pub(super) struct Start {
     pub(super) signals: mpsc::Receiver<SignalOrder>,
     pub(super) input: Option<Stdin>,
     pub(super) inspector: Arc<TreeInspector>,
+    pub(super) trees: Arc<Trees>,
 }
 
 /// Materials in the hands of the runtime.
@@ -45,18 +48,20 @@ struct Ready {
     terminal: Option<Arc<Terminal>>,
     tree: Tree,
     shim: Option<AsyncFd<OwnedFd>>,
+    kind: message::Hold,
 }
 
 impl Start {
     /// The whole life of the process.
     pub(super) async fn run(mut self) {
         let key = self.link.mint_key();
+        let grown = self.trees.grow(key, self.plan.may_connect);
         let ready = match self.make_ready(key).await {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, terminal, tree, shim } = ready;
-        let news = self.link.ask_start(key, shim.is_some(), descriptors).await;
+        let Ready { descriptors, streams, terminal, tree, shim, kind } = ready;
+        let news = self.link.ask_start(key, kind, descriptors).await;
         let driver = Driver {
             key,
             link: self.link,
@@ -71,9 +76,11 @@ impl Start {
             signals: self.signals,
             named: std::collections::VecDeque::new(),
             inspector: self.inspector,
+            pid: None,
             kill: None,
             asked: Vec::new(),
             refused: Vec::new(),
+            grown,
         };
         driver.run().await;
     }
@@ -85,7 +92,10 @@ impl Start {
         }
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
-        let take = move || Materials::take(plan, &containment, format!("p{key}"));
+        let take = move || {
+            crate::failpoint::hit("spawn-materials");
+            Materials::take(plan, &containment, leaf_name(key))
+        };
         let materials = match tokio::task::spawn_blocking(take).await {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,
             Err(error) => {
@@ -95,10 +105,7 @@ impl Start {
             }
         };
         let Materials { descriptors, streams, stdin, terminal, hold } = materials;
-        let leaf = match &hold {
-            Hold::Leaf(leaf) => Some(Arc::clone(leaf)),
-            Hold::Shim(_) => None,
-        };
+        let (leaf, kind) = (hold.leaf().map(Arc::clone), hold.kind());
         let result = if self.is_aborted() {
             Err(Report::Aborted)
         } else {
@@ -106,7 +113,7 @@ impl Start {
                 .map_err(|error| Report::SpawnFailed(system_failure(&error)))
         };
         match result {
-            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim }),
+            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim, kind }),
             Err(report) => {
                 remove_unused(leaf).await;
                 Err(report)
@@ -128,6 +135,10 @@ impl Start {
         Ok(match hold {
             Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf)), None),
             Hold::Shim(socket) => (Tree::Shim(Shimmed::default()), Some(watched_both(socket)?)),
+            Hold::Init { socket, leaf, isolation: _ } => {
+                let shim = Shimmed { leaf: leaf.map(Group::new), ..Shimmed::default() };
+                (Tree::Shim(shim), Some(watched_both(socket)?))
+            }
         })
     }
 

@@ -24,7 +24,7 @@ use super::output::{self, page_at};
 use super::page::{self, Form, Room};
 use super::process::owner_of;
 use super::wait::sleep_until;
-use super::{Client, Done, Reply, as_count, invalid, lease, millis, record, tail};
+use super::{Client, Done, FrameRoom, Reply, as_count, invalid, lease, millis, record, tail};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{AskedKey, Program, StartRequest, StdinMode};
 use crate::supervisor::view::{ProcessView, Snapshot};
@@ -52,14 +52,16 @@ pub(super) async fn start(
     client: &Arc<Client>,
     params: v1::StartParams,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
-    let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let limits = client.daemon.limits();
+    let limit = as_count(params.limit_bytes.unwrap_or(limits.inline_bytes));
     let is_dry = params.dry_run.unwrap_or(false);
     let require_success = params.require_success == Some(true);
     let fold = params.fold == Some(true);
-    let request = request(params, mode, &client.daemon.facts.limits)?;
+    let request = request(params, mode, &limits)?;
     let supervisor = tokio::select! {
         supervisor = client.supervisor() => supervisor?,
         () = cancel.cancelled() => return Err(cancelled(None)),
@@ -69,6 +71,8 @@ pub(super) async fn start(
     }
     let starting = Starting::begin(supervisor.clone(), owner, request);
     let Started { view } = starting.finish(cancel).await?;
+    // A command may run for days.
+    drop(room);
     let unanswered = Unanswered { supervisor, owner, handle: view.handle };
     let mut watched = view.clone();
     let woke_by = tokio::select! {
@@ -172,6 +176,8 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        isolate: params.isolate.unwrap_or(false),
+        allow_client: params.allow_client.unwrap_or(false),
     })
 }
 

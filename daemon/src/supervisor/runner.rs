@@ -23,6 +23,10 @@ pub mod place;
 
 /// A start as asked: checked in form, free of the wire.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the request by itself, as on the wire"
+)]
 pub struct StartRequest {
     /// What runs.
     pub program: Program,
@@ -60,6 +64,10 @@ pub struct StartRequest {
     pub claim: Option<AskedClaim>,
     /// The session's declared workspaces, which the working folder has to lie in.
     pub workspaces: Vec<PathBuf>,
+    /// Whether it gets a PID namespace of its own.
+    pub isolate: bool,
+    /// Whether its processes may connect to this daemon, as owners at most.
+    pub allow_client: bool,
 }
 
 /// The key that makes a start idempotent.
@@ -137,9 +145,46 @@ pub trait Runner: Send + Sync + 'static {
     /// of `Spawned`, `SpawnFailed`, `Aborted`, `Lost`; then as the enum says.
     fn start(&self, plan: Self::Plan, context: StartContext) -> Running;
 
+    /// Tells who of those that connect is supervised itself.
+    fn lineage(&self) -> Arc<dyn Lineage> {
+        Arc::new(NoLineage)
+    }
+
     /// Counts processes that were found outside every tree and killed.
     fn escaped(&self) -> Arc<AtomicU64> {
         Arc::default()
+    }
+}
+
+/// What a connector is to this daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinship {
+    /// None of its trees.
+    Stranger,
+    /// Of a tree.
+    Supervised {
+        /// Whether the start of that tree allowed it.
+        may_connect: bool,
+    },
+    /// Of a tree that is just beginning: to be asked again soon.
+    Unsettled,
+    /// It cannot be told, and there are trees it may be of.
+    Unknown,
+}
+
+/// Tells what a connector is. Reads procfs; does not wait.
+pub trait Lineage: Send + Sync + std::fmt::Debug {
+    /// As it is now.
+    fn judge(&self, peer: &procd_sys::peer::Peer) -> Kinship;
+}
+
+/// Of a runner without processes: everybody is a stranger.
+#[derive(Debug)]
+struct NoLineage;
+
+impl Lineage for NoLineage {
+    fn judge(&self, _: &procd_sys::peer::Peer) -> Kinship {
+        Kinship::Stranger
     }
 }
 
@@ -334,6 +379,8 @@ pub enum SpawnCause {
     Guardian,
     /// `pty_unavailable`.
     Terminal,
+    /// `lifetime_enforcement_unavailable`.
+    Isolation,
 }
 
 impl SpawnCause {

@@ -10,14 +10,15 @@ use std::{
     time::Duration,
 };
 
-use procd_tests::pattern;
+use procd_tests::{pattern, wire::Wire};
 use tokio::signal::unix::{SignalKind, signal};
 
 type Outcome = Result<u8, Box<dyn std::error::Error>>;
 type Words<'a> = &'a [String];
 
 const USAGE: &str = "probe exit N | write N | write-err N | lines N | echo | echo-lines | fds | sleep SECONDS | ignore-term SECONDS \
-    | detach SECONDS | leave SECONDS | tree DEPTH WIDTH SECONDS | forks | listen | environment | mixed N | tick MS";
+    | detach SECONDS | leave SECONDS | tree DEPTH WIDTH SECONDS | forks | listen | environment | mixed N | tick MS \
+    | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +52,11 @@ fn run(words: Words<'_>) -> Outcome {
         ("environment", environment),
         ("mixed", mixed),
         ("tick", tick),
+        ("trace", trace),
+        ("trace-other", trace_other),
+        ("client", client),
+        ("client-detached", client_detached),
+        ("hand-over", hand_over),
     ]);
     let deed = deeds.get(name.as_str()).ok_or(USAGE)?;
     deed(words)
@@ -244,6 +250,98 @@ fn tick(words: Words<'_>) -> Outcome {
         writeln!(io::stdout(), "tick {count}")?;
         std::thread::park_timeout(pause);
     }
+    Ok(0)
+}
+
+/// Two children, of which one traces the other and never waits for it; lives on. Where the system
+/// refuses that, there are two children.
+fn trace(_: Words<'_>) -> Outcome {
+    let traced = again(&["ignore-term", "1000"])?.id();
+    let mut tracer = itself(&["trace-other", &traced.to_string()])?;
+    tracer.spawn()?;
+    std::thread::park_timeout(Duration::from_secs(1000));
+    Ok(0)
+}
+
+fn trace_other(words: Words<'_>) -> Outcome {
+    let traced = nix::unistd::Pid::from_raw(word(words, 0)?);
+    let options = nix::sys::ptrace::Options::PTRACE_O_TRACEEXIT;
+    match nix::sys::ptrace::seize(traced, options) {
+        Ok(()) => writeln!(io::stdout(), "up")?,
+        Err(error) => writeln!(io::stdout(), "up, though not as a tracer: {error}")?,
+    }
+    std::thread::park_timeout(Duration::from_secs(1000));
+    Ok(0)
+}
+
+/// Connects as a client and writes to the file what it was answered: to a hello, to an operator's attach and to the opening of a
+/// session; a code each, or `ok`, or `closed`.
+fn client(words: Words<'_>) -> Outcome {
+    let wire = Wire::bare(word::<String>(words, 0)?.as_ref())?;
+    tell_answers(wire, &word::<String>(words, 1)?)
+}
+
+fn tell_answers(mut wire: Wire, file: &str) -> Outcome {
+    let word = |answer: Result<serde_json::Value, serde_json::Value>| match answer {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => error["code"].as_str().unwrap_or("closed").to_owned(),
+    };
+    let mut told = vec![word(wire.greeting())];
+    if told == ["ok"] {
+        told.push(word(wire.call("operator/attach", serde_json::json!({"reason": "probe"}))));
+        told.push(word(wire.call("session/open", serde_json::json!({}))));
+    }
+    // Whole or not at all: somebody waits for it.
+    let new = format!("{file}.new");
+    fs::write(&new, told.join(" "))?;
+    fs::rename(new, file)?;
+    writeln!(io::stdout(), "{}", told.join(" "))?;
+    Ok(0)
+}
+
+/// The same from a process in a session of its own, without streams and in another folder, whose parent is gone.
+fn client_detached(words: Words<'_>) -> Outcome {
+    let [step, ..] = words else { return Err(USAGE.into()) };
+    if step == "--middle" {
+        rustix::process::setsid()?;
+        std::env::set_current_dir("/")?;
+        again(&[
+            "client-detached",
+            "--last",
+            &word::<String>(words, 1)?,
+            &word::<String>(words, 2)?,
+        ])?;
+        return Ok(0);
+    }
+    if step == "--last" {
+        // Its parent ends at once: then it belongs to whoever adopts.
+        let parent = || rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+        let first = parent();
+        while parent() == first
+            && first.is_some_and(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.contains("--middle"))
+            })
+        {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        return client(words.get(1..).unwrap_or_default());
+    }
+    again(&["client-detached", "--middle", step, &word::<String>(words, 1)?])?.wait()?;
+    writeln!(io::stdout(), "detached")?;
+    Ok(0)
+}
+
+/// Connects, hands the connection to a child as its stdin, and ends; the child does what `client` does.
+fn hand_over(words: Words<'_>) -> Outcome {
+    use std::os::fd::OwnedFd;
+    if words.first().is_some_and(|word| word == "--taken") {
+        let stream = std::os::unix::net::UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
+        return tell_answers(Wire::over(stream), &word::<String>(words, 1)?);
+    }
+    let stream = std::os::unix::net::UnixStream::connect(word::<String>(words, 0)?)?;
+    let mut child = itself(&["hand-over", "--taken", &word::<String>(words, 1)?])?;
+    child.stdin(OwnedFd::from(stream)).stdout(Stdio::null()).spawn()?;
     Ok(0)
 }
 
