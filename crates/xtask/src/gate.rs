@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bridge,
+    bridge, clients,
     command::{self, cargo},
     suite,
 };
@@ -39,7 +39,13 @@ pub(crate) fn ci() -> Result<(), String> {
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     let binaries = build()?;
     let bridge = bridge::test(&target_folder(), &binaries, filter);
-    suite::run(&binaries, filter).and(bridge)
+    let clients = clients::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge).and(clients)
+}
+
+/// The tests of the clients in other languages alone.
+pub(crate) fn clients() -> Result<(), String> {
+    clients::test(&target_folder(), &build()?, &[])
 }
 
 /// The tests of the bridge alone.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod clients;
 mod command;
 mod gate;
 mod sections;
@@ -46,6 +47,8 @@ enum Task {
     },
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
+    /// The tests of the clients in Python and TypeScript alone.
+    Clients,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
         Task::Bridge => gate::bridge(),
+        Task::Clients => gate::clients(),
         Task::Ci => gate::ci(),
     };
     match outcome {
