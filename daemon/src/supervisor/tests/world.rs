@@ -262,6 +262,7 @@ pub(super) fn request() -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
         allow_client: false,
     }
 }
