@@ -201,10 +201,11 @@ async fn restore<R: Runner>(
     let reading = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || {
+            let begun = Clock.monotonic();
             let (log, replay) = CommitLog::open(&folder)?;
             let restored = procd_store::scan::load(&folder, replay);
             log.adopt(&restored);
-            Ok((log, recovery::recover(&folder, restored, boot_id, Clock)))
+            Ok((log, recovery::recover(&folder, restored, boot_id, Clock, begun)))
         }
     });
     let read = reading.await.map_err(|_panic| RunError::Bug("the restore"))?;

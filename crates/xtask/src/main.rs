@@ -43,6 +43,10 @@ enum Task {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
     },
+    /// 10,000 completions in one loop, with slow and vanishing subscribers and a daemon that is killed.
+    Completions,
+    /// The damage matrix with every 64th byte of every file.
+    Damage,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Completions => gate::repeat("notices::every_completion", 10_000),
+        Task::Damage => gate::all_cuts(),
         Task::Ci => gate::ci(),
     };
     match outcome {

@@ -75,6 +75,7 @@ pub(super) async fn status(client: &Client) -> Result<Done, ErrorBody> {
         degraded: Vec::new(),
         escaped: None,
         dropped_notifications: None,
+        notification_collisions: None,
         lingering_hint: None,
     };
     if let (Stage::Serving(supervisor, _), Some(bound)) = (&stage, client.binding.bound()) {
@@ -100,6 +101,7 @@ async fn fill(
         status.degraded.push("the commit log cannot be written: no process can start".to_owned());
     }
     status.dropped_notifications = Some(facts.dropped_notifications);
+    status.notification_collisions = Some(facts.collisions);
     match bound {
         Bound::Owner { owner, .. } => {
             let filter = ListFilter { limit: 1, ..ListFilter::default() };

@@ -165,6 +165,9 @@ pub struct StatusResult {
     /// Notifications dropped because too many waited; operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_notifications: Option<u64>,
+    /// Notifications whose loop holds another payload under their id; operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notification_collisions: Option<u64>,
     /// A hint that processes end with the login, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingering_hint: Option<String>,
