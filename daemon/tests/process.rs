@@ -18,8 +18,8 @@ use procd::drain::{Budgets, DrainOptions, Drains, Output};
 use procd::process::environment::EnvironmentOptions;
 use procd::process::{RealRunner, RunnerOptions};
 use procd::supervisor::runner::{
-    Given, LossCause, Order, Program, Report, ReportSender, Runner, Running, SpawnCause,
-    StartContext, StartRequest, StdinMode,
+    AskedLimits, AskedShell, Given, Guard, LossCause, Order, Program, Report, ReportSender, Runner,
+    Running, SpawnCause, StartContext, StartRequest, StdinMode,
 };
 use procd_core::life::{Request, TreeSignal};
 use procd_core::settings::{GivenLimits, Limits};
@@ -133,6 +133,7 @@ impl Harness {
     fn new(containment: Containment, launched: Launched, folder: PathBuf) -> Self {
         let (limits, _) = Limits::effective(&GivenLimits::default()).unwrap();
         let options = RunnerOptions {
+            state_folder: folder.join("state"),
             limits: Arc::new(limits),
             environment: EnvironmentOptions {
                 inherited: vec![("HOME".into(), "/".into()), ("LEAK".into(), "leak".into())],
@@ -270,6 +271,10 @@ fn request(line: &str) -> StartRequest {
         claim: None,
         workspaces: Vec::new(),
         allow_client: false,
+        shell: AskedShell::default(),
+        limits: AskedLimits::default(),
+        fence: None,
+        guard: Guard::Off,
     }
 }
 

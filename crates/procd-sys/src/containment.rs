@@ -139,7 +139,9 @@ pub fn establish(options: &ContainmentOptions) -> Established {
         return Established { containment: without_groups(options, reason), swept };
     }
     let tried = own.map_err(TierError::from).and_then(|own| {
-        let payload = Payload::create(&own, &options.folder_id, &options.instance)
+        // A configured group may be another than the one this process is in.
+        let may_move = options.cgroup_root.is_none();
+        let payload = Payload::create(&own, &options.folder_id, &options.instance, may_move)
             .map_err(TierError::Create)?;
         prepare_payload(payload)
     });

@@ -16,6 +16,7 @@ mod child;
 pub mod containment;
 pub mod guardian;
 pub mod image;
+pub mod landlock;
 pub mod members;
 pub mod message;
 pub mod names;
@@ -27,4 +28,4 @@ mod shim;
 pub mod terminal;
 mod wait;
 
-pub use members::{Sent, Signalled, is_alive, live_tree};
+pub use members::{Sent, Signalled, cpu_ms, is_alive, live_tree};

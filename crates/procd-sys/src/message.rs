@@ -19,7 +19,8 @@ pub enum Request {
         payload: bool,
     },
     /// Start a command. Body: an [`crate::image::Image`]. Descriptors: folder, stdin, stdout,
-    /// stderr, then the leaf (tier 1) or the shim's end of its socket (tier 2).
+    /// stderr, then the leaf (tier 1) or the shim's end of its socket (tier 2), then the fence if
+    /// the image says that there is one.
     Start {
         /// The command, the caller's number, never reused.
         key: u64,
@@ -76,6 +77,8 @@ pub enum Stage {
     Folder = 4,
     /// The exec.
     Exec = 5,
+    /// Being held to its access.
+    Fence = 6,
 }
 
 impl Stage {
@@ -88,6 +91,7 @@ impl Stage {
             3 => Some(Self::Setup),
             4 => Some(Self::Folder),
             5 => Some(Self::Exec),
+            6 => Some(Self::Fence),
             _ => None,
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let announcement = announcement.clone();
     let containment = ground.containment.clone();
     let ended = runtime.block_on(async {
-        let options = runner_options(&config, ground.open_files_soft);
+        let options = runner_options(&config, ground.open_files_soft, folder.path());
         let Ground { containment, guardian, held, .. } = ground;
         let tier = containment.tier();
         let warnings = warnings(&containment);
@@ -201,7 +201,11 @@ fn raise_open_files() -> Option<u64> {
     given.current
 }
 
-fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOptions {
+fn runner_options(
+    config: &Config,
+    open_files_soft: Option<u64>,
+    state_folder: &Path,
+) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
         limits: Arc::new(config.limits.clone()),
@@ -219,7 +223,10 @@ fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOption
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
             terminal: false,
+            fenced: false,
+            limits: procd_sys::image::ChildLimits::default(),
         },
+        state_folder: state_folder.to_owned(),
     }
 }
 

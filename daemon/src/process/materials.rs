@@ -12,6 +12,7 @@ use procd_sys::terminal::{Size, Terminal};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::fence::Scratch;
 use super::plan::Plan;
 use crate::drain::Streams;
 use crate::supervisor::runner::{SpawnCause, SpawnFailure, StdinMode};
@@ -28,12 +29,14 @@ pub(super) enum Hold {
 /// Everything of one spawn.
 #[derive(Debug)]
 pub(super) struct Materials {
-    /// For the guardian: body, folder, stdin, stdout, stderr, leaf or shim's end.
+    /// For the guardian: body, folder, stdin, stdout, stderr, leaf or shim's end, and a fence.
     pub(super) descriptors: Vec<OwnedFd>,
     pub(super) streams: Streams,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) terminal: Option<Arc<Terminal>>,
     pub(super) hold: Hold,
+    /// The command's own temporary folder.
+    pub(super) scratch: Option<Scratch>,
 }
 
 impl Materials {
@@ -58,10 +61,25 @@ impl Materials {
             Some(size) => Ends::of_terminal(size, plan.stdin)?,
             None => Ends::of_pipes(plan.stdin, plan.merge_streams).map_err(of_system)?,
         };
+        let terminal = plan.tty.and(ends.child.get(1));
+        let fencing = plan.fencing.map(|fencing| fencing.complete(terminal)).transpose();
+        let (fence, scratch) = fencing.map_err(of_system)?.unzip();
         let (hold, place) = hold(containment, leaf_name)?;
+        if let Hold::Leaf(leaf) = &hold
+            && let Err(error) = leaf.limit(plan.group)
+        {
+            let failure = of_leaf(&error);
+            if let Err(left) = leaf.remove() {
+                tracing::warn!(error = %left, "an unused control group is left");
+            }
+            return Err(failure);
+        }
         let [stdin, stdout, stderr] = ends.child;
+        let mut descriptors = vec![body, folder, stdin, stdout, stderr, place];
+        descriptors.extend(fence);
         Ok(Self {
-            descriptors: vec![body, folder, stdin, stdout, stderr, place],
+            descriptors,
+            scratch,
             streams: ends.streams,
             stdin: ends.stdin,
             terminal: ends.terminal,

@@ -5,7 +5,7 @@ use procd_core::quota::{QuotaError, Scope};
 use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId, v1};
 use procd_store::StoreError;
 
-use crate::supervisor::refusal::Refusal;
+use crate::supervisor::refusal::{PlanRefusal, Refusal};
 use crate::supervisor::runner::{InputError, SignalRefusal, SpawnCause, SpawnFailure};
 
 /// The name of a process on the wire.
@@ -43,12 +43,8 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::NotFound | Refusal::NoNotification | Refusal::SessionNotFound => {
             (C::NotFound, none())
         }
-        Refusal::Invalid { field, .. } => {
-            (C::InvalidArguments, Details { field: Some((*field).to_owned()), ..none() })
-        }
-        Refusal::Parameter { field, .. } => {
-            (C::InvalidArguments, Details { field: Some(field.clone()), ..none() })
-        }
+        Refusal::Invalid { field, .. } => (C::InvalidArguments, of_field(field)),
+        Refusal::Parameter { field, .. } => (C::InvalidArguments, of_field(field)),
         Refusal::Quota(quota) => of_quota(quota),
         Refusal::Disk { max, in_use } => {
             (C::OutputQuotaExceeded, of_limit("disk_bytes", Scope::Daemon, *max, *in_use))
@@ -64,10 +60,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::Busy { process_id: handle } => {
             (C::WorkspaceBusy, Details { process_id: handle.map(process_id), ..none() })
         }
-        Refusal::KeyCollision => {
-            let field = Some("request_key".to_owned());
-            (C::IdempotencyCollision, Details { field, ..none() })
-        }
+        Refusal::KeyCollision => (C::IdempotencyCollision, of_field("request_key")),
         Refusal::KeyRemoved { process_id: handle } => {
             (C::NotFound, Details { process_id: Some(process_id(*handle)), ..none() })
         }
@@ -81,6 +74,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::ShuttingDown { .. } => (C::SupervisorShuttingDown, none()),
         Refusal::Containment { .. } => (C::LifetimeEnforcementUnavailable, none()),
+        Refusal::Plan(refusal) => of_plan(refusal),
         Refusal::Setup { cause, process_id: handle } => {
             let cause = Some((*cause).to_owned());
             let details = Details { cause, process_id: handle.map(process_id), ..none() };
@@ -107,6 +101,25 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::Internal => (C::Internal, none()),
     };
     ErrorBody::with_details(code, sentence(refusal), details)
+}
+
+fn of_field(field: &str) -> Details {
+    Details { field: Some(field.to_owned()), ..Details::default() }
+}
+
+fn of_plan(refusal: &PlanRefusal) -> (ErrorCode, Details) {
+    let none = Details::default;
+    match refusal {
+        PlanRefusal::Unenforceable { field, missing, .. } => {
+            let (field, missing) = (Some(field.clone()), Some(missing.clone()));
+            (ErrorCode::LifetimeEnforcementUnavailable, Details { field, missing, ..none() })
+        }
+        PlanRefusal::Guarded { field, cause, word } => {
+            let (field, cause) = (Some((*field).to_owned()), Some((*cause).to_owned()));
+            (ErrorCode::InvalidArguments, Details { field, cause, word: Some(*word), ..none() })
+        }
+        PlanRefusal::Settings { .. } => (ErrorCode::InvalidSettings, none()),
+    }
 }
 
 /// What a person reads.
@@ -148,6 +161,7 @@ fn sentence(refusal: &Refusal) -> String {
         | Refusal::Waiters { .. }
         | Refusal::ShuttingDown { .. }
         | Refusal::Containment { .. }
+        | Refusal::Plan(_)
         | Refusal::Setup { .. }
         | Refusal::StdinClosed { .. }
         | Refusal::Teardown { .. }
@@ -201,6 +215,7 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::ControlGroup => (ErrorCode::ProcessSetupFailed, "control_group"),
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
         SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
+        SpawnCause::Fence => (ErrorCode::LifetimeEnforcementUnavailable, ""),
     };
     let errno =
         (failure.errno != 0).then(|| format!("{:?}", nix::errno::Errno::from_raw(failure.errno)));
@@ -228,6 +243,7 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
         SpawnCause::Terminal => "no terminal is to be had from the system",
+        SpawnCause::Fence => "the kernel does not hold the command to its access",
     }
 }
 

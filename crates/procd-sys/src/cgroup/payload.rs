@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 
+use super::controllers::{self, Controllers};
 use super::{Leaf, is_populated, kill, make_group, open_group, remove_below, subgroups};
 
 const PREFIX: &str = "procd-";
@@ -28,15 +29,17 @@ pub struct Payload {
     folder: Arc<OwnedFd>,
     path: PathBuf,
     proc_path: String,
+    controllers: Controllers,
 }
 
 impl Payload {
     /// Makes it in the group at `own`.
     /// - `folder_id`: of the state folder; also its attribute.
     /// - `instance`: of this daemon; unique.
+    /// - `may_move`: whether this process may move out of that group, so that limits can be held.
     /// # Errors
     /// What cannot be made or marked.
-    pub fn create(own: &Path, folder_id: &str, instance: &str) -> io::Result<Self> {
+    pub fn create(own: &Path, folder_id: &str, instance: &str, may_move: bool) -> io::Result<Self> {
         let path = own.join(format!("{PREFIX}{folder_id}-{instance}")).join(PAYLOAD);
         let own = open_folder(own)?;
         let instance_name = format!("{PREFIX}{folder_id}-{instance}");
@@ -49,7 +52,12 @@ impl Payload {
                 return Err(error);
             }
         };
-        Ok(Self { own, instance_name, instance, folder, path, proc_path: String::new() })
+        controllers::hand_down(&own, may_move);
+        controllers::hand_down(&instance, false);
+        controllers::hand_down(&*folder, false);
+        let controllers = controllers::available(&*folder);
+        let proc_path = String::new();
+        Ok(Self { own, instance_name, instance, folder, path, proc_path, controllers })
     }
 
     /// A fresh leaf.
@@ -63,6 +71,12 @@ impl Payload {
     #[must_use]
     pub fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
+    }
+
+    /// Which limits its leaves can hold.
+    #[must_use]
+    pub const fn controllers(&self) -> Controllers {
+        self.controllers
     }
 
     /// Where it is, for people.

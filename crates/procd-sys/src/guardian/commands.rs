@@ -81,14 +81,15 @@ impl Commands {
         })
     }
 
-    /// Descriptors: body, folder, three streams, leaf or socket.
+    /// Descriptors: body, folder, three streams, leaf or socket, a fence if the image says so.
     pub(super) fn start(
         &mut self,
         key: u64,
         shim: bool,
-        descriptors: Vec<OwnedFd>,
+        mut descriptors: Vec<OwnedFd>,
         reports: &mut Reports,
     ) -> Result<(), Refused> {
+        let fence = if descriptors.len() == 7 { descriptors.pop() } else { None };
         let Ok([body, folder, stdin, stdout, stderr, place]) =
             <[OwnedFd; 6]>::try_from(descriptors)
         else {
@@ -98,7 +99,11 @@ impl Commands {
             .ok()
             .and_then(|bytes| Image::decode(&bytes).ok())
             .ok_or(Refused { stage: Stage::Body, errno: libc::EBADMSG })?;
-        let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr] };
+        // Never without the fence that was meant for it.
+        if image.options.fenced != fence.is_some() {
+            return Err(Refused { stage: Stage::Fence, errno: libc::EBADF });
+        }
+        let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr], fence };
         let started = if shim {
             self.fork_shim(&image, descriptors, place)
         } else {

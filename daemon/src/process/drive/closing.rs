@@ -25,7 +25,11 @@ impl Driver {
         if is_group {
             self.until_reaped().await;
         }
-        let oom_killed = matches!(&self.tree, Tree::Group(group) if group.oom_killed());
+        let (oom_killed, by_group) = match &self.tree {
+            Tree::Group(group) => (group.oom_killed(), group.limit_exceeded()),
+            Tree::Shim(_) => (false, None),
+        };
+        let limit_exceeded = self.watchdog.exceeded().or(by_group);
         self.link.forget(self.key).await;
         let report = match self.phase {
             Phase::Aborted | Phase::Unstarted { aborted: true, .. } => Report::Aborted,
@@ -39,7 +43,12 @@ impl Driver {
                 self.answer_rest().await;
                 let refused = std::mem::take(&mut self.refused);
                 let signal_errors = refused.into_iter().map(|(_, error)| error).collect();
-                Report::TreeEmpty(TreeEnd { signal_errors, input_dropped_bytes, oom_killed })
+                Report::TreeEmpty(TreeEnd {
+                    signal_errors,
+                    input_dropped_bytes,
+                    oom_killed,
+                    limit_exceeded,
+                })
             }
         };
         self.reports.send(report).await;
