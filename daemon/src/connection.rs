@@ -247,8 +247,8 @@ impl Connection {
         self.tasks.spawn(async move {
             let method = call.method();
             let started = client.clock().monotonic();
-            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel).await;
-            drop(held);
+            let room = request::FrameRoom::new(held);
+            let outcome = request::answer(&client, unanswered.ticket.id, call, &cancel, room).await;
             let took_ms = client.clock().since(started).as_millis();
             tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
             unanswered.answer(outcome).await;

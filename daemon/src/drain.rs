@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
@@ -71,19 +71,19 @@ impl Drains {
     #[must_use]
     pub fn start(&self, writer: OutputWriter, streams: Streams) -> DrainTask {
         let output = writer.output();
-        let (finish, finish_asked) = oneshot::channel();
+        let (asks, asked) = mpsc::channel(1);
         let (finished, done) = oneshot::channel();
         if let Some(runtime) = &self.runtime {
             let syncs = Arc::clone(&self.syncs);
             let clock = self.clock;
             runtime.spawn(async move {
-                let result = task::drain(writer, streams, syncs, clock, finish_asked).await;
+                let result = task::drain(writer, streams, syncs, clock, asked).await;
                 if finished.send(result).is_err() {
                     tracing::debug!("an output was completed with nobody to ask for it");
                 }
             });
         }
-        DrainTask { output, finish, done }
+        DrainTask { output, asks, done }
     }
 }
 
@@ -100,21 +100,31 @@ impl Drop for Drains {
 #[derive(Debug)]
 pub struct DrainTask {
     output: Output,
-    finish: oneshot::Sender<()>,
+    /// To catch up. Closed, it asks to finish.
+    asks: mpsc::Sender<oneshot::Sender<()>>,
     done: oneshot::Receiver<FinishedOutput>,
 }
 
 impl DrainTask {
+    /// Completes when what each stream holds at this moment is in the output. Cancel safe.
+    pub async fn catch_up(&self) {
+        let (told, caught_up) = oneshot::channel();
+        if self.asks.send(told).await.is_ok() {
+            // A drain that ended meanwhile has read everything.
+            drop(caught_up.await);
+        }
+    }
+
     /// Reads what each stream holds at this moment, closes them and completes the output: to be
     /// called when the tree is proven empty. A stranger that still holds the other end is not
     /// waited for.
     pub async fn finish(self) -> FinishedOutput {
-        if self.finish.send(()).is_ok()
-            && let Ok(finished) = self.done.await
-        {
+        let Self { output, asks, done } = self;
+        drop(asks);
+        if let Ok(finished) = done.await {
             return finished;
         }
         tracing::error!("bug: a drain ended without completing its output");
-        self.output.complete_without_writer()
+        output.complete_without_writer()
     }
 }

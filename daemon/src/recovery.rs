@@ -3,11 +3,12 @@
 //! Must not signal anything: what was alive is ended by its container (`process`), and a pid in a
 //! record is never looked at.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use procd_core::End;
 use procd_core::state::{ProcessState, SpoolState};
+use procd_core::{End, Handle};
 use procd_store::StoreError;
 use procd_store::damage::Damage;
 use procd_store::event::Notification;
@@ -38,6 +39,8 @@ pub struct Recovered {
     pub notifications: Vec<(u64, Notification)>,
     /// Those that met another payload.
     pub collisions: Vec<Acknowledgement>,
+    /// Handles whose record is in quarantine.
+    pub corrupt: HashSet<Handle>,
     /// What to tell.
     pub report: Report,
 }
@@ -112,6 +115,7 @@ pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: C
         kept_keys: restored.kept_keys,
         notifications,
         collisions: restored.collisions,
+        corrupt: restored.corrupt,
         report,
     }
 }

@@ -148,6 +148,25 @@ pub struct Turn {
     _held: Option<OwnedSemaphorePermit>,
 }
 
+/// The room that the frame of a request takes, given back when dropped: at the answer, or before
+/// where a call waits for long and keeps nothing of its parameters.
+pub struct FrameRoom {
+    _held: Box<dyn Send + Sync>,
+}
+
+impl FrameRoom {
+    /// The room that `held` gives back.
+    pub fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Box::new(held) }
+    }
+}
+
+impl std::fmt::Debug for FrameRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameRoom").finish_non_exhaustive()
+    }
+}
+
 /// The result of a request, and the room it takes until it is queued.
 #[derive(Debug)]
 pub struct Done {
@@ -218,13 +237,14 @@ pub async fn answer(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     if let Call::ProcessStart(params) = call {
-        return start::start(client, *params, cancel).await;
+        return start::start(client, *params, cancel, room).await;
     }
     tokio::select! {
         biased;
-        done = carry_out(client, id, call, cancel) => done,
+        done = carry_out(client, id, call, cancel, room) => done,
         () = cancel.cancelled() => Err(error::cancelled(None)),
     }
 }
@@ -234,6 +254,7 @@ async fn carry_out(
     id: RequestId,
     call: Call,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     match call {
         Call::Hello(params) => Ok(Reply::Hello(Box::new(client.hello(&params)?)).into()),
@@ -242,12 +263,12 @@ async fn carry_out(
         Call::SessionClose(params) => session::close(client, *params).await,
         // Its cancelling is its own: see `answer`.
         Call::ProcessStart(params) => {
-            start::start(client, *params, &CancellationToken::new()).await
+            start::start(client, *params, &CancellationToken::new(), room).await
         }
         Call::ProcessOutput(params) => output::output(client, *params).await,
         Call::ProcessSearch(params) => search::search(client, *params).await,
         Call::ProcessExport(params) => export::export(client, *params, id, cancel).await,
-        Call::ProcessInput(params) => input::input(client, *params).await,
+        Call::ProcessInput(params) => input::input(client, *params, room).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,
         Call::ProcessSignal(params) => process::signal(client, *params).await,

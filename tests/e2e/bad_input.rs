@@ -260,19 +260,6 @@ fn process_start() {
 }
 
 #[test]
-fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
-    let daemon = start();
-    let mut owner = daemon.owner();
-    let right = owner.start_params(&["true"], json!({}));
-    let mut params = right;
-    params["isolate"] = json!(true);
-    let error = owner.wire.refused("invalid_arguments", "process/start", params);
-    assert_eq!(error["details"]["field"], "isolate", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
-    is_untouched(&mut owner, 0);
-}
-
-#[test]
 fn process_output() {
     let daemon = start();
     let mut owner = daemon.owner();

@@ -23,7 +23,7 @@ const DISK: &str = "size=12m,mode=0700";
 /// Saves that are tried on the full disk, a count.
 const SAVES: usize = 1000;
 /// What any call may take while nothing can be written.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(20);
 
 /// A daemon whose state folder is a small disk of its own: only inside a namespace.
 fn on_a_small_disk() -> Daemon {

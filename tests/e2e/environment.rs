@@ -350,7 +350,7 @@ both_tiers! {
         std::os::unix::fs::symlink(&workspace, outside.join("back")).unwrap();
         let mut owner = daemon.owner_with(json!({"workspaces": [workspace]}));
         let absolute = outside.to_string_lossy().into_owned();
-        for cwd in ["..", "link", "../outside", &absolute, "/", "link/../../outside"] {
+        for cwd in ["..", "link", "../outside", &absolute, "/", "link/../outside"] {
             let params = owner.start_params(&["true"], json!({"cwd": cwd}));
             let error = owner.wire.refused("invalid_arguments", "process/start", params);
             assert_eq!(error["details"]["field"], "cwd", "{cwd}: {error}");

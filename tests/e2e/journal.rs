@@ -139,16 +139,21 @@ both_tiers_inside! {
 
     /// A queued start is dropped with its connection, a running one is not.
     fn a_queued_start_goes_with_its_connection(tier) {
-        let daemon = Setup::new(tier).limit("running_loop_max = 1").start();
+        let daemon = Setup::new(tier).limit("running_loop_max = 1").limit("queued_session_max = 1").start();
         let mut owner = daemon.owner();
         let running = owner.background(&["sleep", "600"]);
         let mut waiting = owner.attach(daemon.connect());
         let params = waiting.start_params(&["true"], json!({"queue_timeout_ms": 600_000}));
         waiting.wire.send("process/start", params);
+        // What is full for one more says whether it waits: first the queue is, then the loop.
+        let mut is_full = |limit: &str| {
+            let params = owner.start_params(&["true"], json!({"queue_timeout_ms": 1}));
+            let error = owner.wire.call("process/start", params).unwrap_err();
+            error["details"]["limit"] == limit
+        };
+        wait::until_true("it is queued", wait::STEP, || is_full("queued_session_max"));
         drop(waiting);
-        let busy = owner.start_params(&["true"], json!({}));
-        let error = owner.wire.call("process/start", busy).unwrap_err();
-        assert_eq!(error["details"]["limit"], "running_loop_max");
+        wait::until_true("it is not any more", wait::STEP, || is_full("running_loop_max"));
         owner.stop(&running, "kill", 0);
         wait::until_true("the slot is free", wait::STEP, || {
             let params = owner.start_params(&["true"], json!({}));

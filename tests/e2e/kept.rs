@@ -3,7 +3,7 @@
 use procd_tests::{Setup, Tier, leaks, owner::handle, wait};
 use serde_json::{Value, json};
 
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+const LIMIT: std::time::Duration = procd_tests::wait::STEP;
 
 /// A leader that leaves a child and goes, with a code.
 const LEAVES: &str = "sleep 600 & echo left; exit 7";
@@ -15,7 +15,7 @@ fn kept(more: Value) -> Value {
 }
 
 both_tiers! {
-    /// A foreground start comes back at the leader's exit, with the handle and the leader's end.
+    /// A foreground start comes back at the leader's exit, with the handle, the leader's end and what it wrote.
     fn a_foreground_start_returns_when_its_leader_has_ended(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -51,7 +51,7 @@ both_tiers! {
     fn deadline_and_session_end_apply_to_the_tree_and_leave_the_name_alone(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        let late = handle(&owner.start(&["sh", "-c", LEAVES], kept(json!({"timeout_ms": 300}))));
+        let late = handle(&owner.start(&["sh", "-c", LEAVES], kept(json!({"timeout_ms": 3000}))));
         let ended = owner.ended(&late);
         assert_eq!((ended["state"].clone(), ended["exit_code"].clone()), (json!("exited"), json!(7)), "{ended}");
         assert_eq!(owner.record(&late)["ended_by"], "deadline");

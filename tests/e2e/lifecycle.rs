@@ -101,11 +101,11 @@ both_tiers! {
         assert_eq!(polite["leader"]["signal"], 15, "{polite}");
         assert!(polite["exit_code"].is_null(), "{polite}");
         let probe = binaries::probe();
-        let stubborn = owner.start(&[&probe, "ignore-term", "600"], json!({"timeout_ms": 1000}));
+        let stubborn = owner.start(&[&probe, "ignore-term", "600"], json!({"timeout_ms": 4000}));
         assert_eq!(stubborn["state"], "timed_out", "{stubborn}");
         assert_eq!(stubborn["leader"]["signal"], 9, "{stubborn}");
         assert_eq!(owner.record(&handle(&stubborn))["escalated"], true);
-        assert!(number(&stubborn, "duration_ms") >= 1200, "not before its grace was over: {stubborn}");
+        assert!(number(&stubborn, "duration_ms") >= 4200, "not before its grace was over: {stubborn}");
     }
 
     fn the_time_of_a_wait_never_touches_the_process(tier) {
@@ -244,7 +244,7 @@ both_tiers! {
         let running = owner.background(&["sh", "-c", "echo kept; exec sleep 600"]);
         owner.output(&running, json!({"wait": "any"}));
         let done = handle(&owner.start(&["echo", "done"], json!({})));
-        let closed = owner.wire.ok("session/close", json!({"scope": "session", "grace_ms": 2000}));
+        let closed = owner.wire.ok("session/close", json!({"scope": "session", "grace_ms": 20_000}));
         assert_eq!((closed["stopped"].clone(), closed["failures"].clone()), (json!(1), json!([])), "{closed}");
         let record = owner.record(&running);
         assert_eq!((record["state"].clone(), record["reason"].clone()), (json!("terminated"), json!("runner-shutdown")), "{record}");

@@ -60,6 +60,8 @@ macro_rules! both_tiers_inside {
 mod access;
 mod bad_input;
 mod children;
+mod classification;
+mod clients;
 mod containment;
 mod damage;
 mod disk;
@@ -71,6 +73,7 @@ mod field_cases;
 mod foreign;
 mod hostile;
 mod input;
+mod isolation;
 mod journal;
 mod kept;
 mod lifecycle;
@@ -98,7 +101,7 @@ use procd_tests::Tier;
 fn is_here(tier: Tier) -> bool {
     let is_here = tier.is_here();
     if !is_here {
-        println!("skipped: no delegated control group on this machine");
+        procd_tests::skip("no delegated control group on this machine");
     }
     is_here
 }

@@ -169,7 +169,13 @@ both_tiers! {
     fn tags_cover_a_page_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        let process = ran(&mut owner, "printf out; sleep 0.05; printf err >&2; sleep 0.05; printf out");
+        let process = owner.background_shell("printf out; read line; printf err >&2; read line; printf out");
+        // Two pipes have no order between them: each piece is read before the next is written.
+        for total in [3, 6] {
+            owner.output(&process, json!({"cursor": 0, "wait": {"until": {"bytes": total}}}));
+            owner.wire.ok("process/input", json!({"process_id": process, "data": "\n"}));
+        }
+        owner.ended(&process);
         let page = owner.output(&process, json!({"tags": true}));
         let chunks: Vec<_> = page["chunks"].as_array().unwrap().iter().map(|chunk| (number(chunk, "start"), number(chunk, "end"), chunk["source"].clone())).collect();
         assert_eq!(chunks, [(0, 3, json!("stdout")), (3, 6, json!("stderr")), (6, 9, json!("stdout"))]);

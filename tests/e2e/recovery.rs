@@ -9,8 +9,9 @@ use procd_tests::{
 };
 use serde_json::{Value, json};
 
-/// How long what ran may live after its daemon was killed.
-const GONE: Duration = Duration::from_millis(500);
+/// How long what ran may live after its daemon was killed: half a second, and what a machine that
+/// stands still adds.
+const GONE: Duration = Duration::from_secs(20);
 
 /// Twenty commands of every kind: their handles.
 fn twenty(owner: &mut Owner) -> Vec<String> {
@@ -85,7 +86,9 @@ both_tiers_inside! {
             assert!(record["exit_code"].is_null() && record["duration_ms"].is_null(), "{record}");
             assert!(number(&record, "total_bytes") >= total, "{record}, but {total} had been told");
             let kept = again.bytes(process, 0);
-            assert!(kept.starts_with(&bytes), "{process} lost bytes that a client had received");
+            // The loud ones may have come to their ceiling since.
+            let from = usize::try_from(number(&record, "retained_from")).unwrap().min(bytes.len());
+            assert!(kept.starts_with(&bytes[from..]), "{process} lost bytes that a client had received");
             assert_eq!(again.output(process, json!({"wait": "exit"}))["woke_by"], "exit");
             assert_eq!(again.stop(process, "kill", 0)["state"], "lost_on_restore");
         }
@@ -154,7 +157,7 @@ both_tiers_inside! {
 
 both_tiers! {
     fn an_orderly_shutdown_ends_everything_and_keeps_it_readable(tier) {
-        let mut daemon = Setup::new(tier).limit("grace_ms = 300").start();
+        let mut daemon = Setup::new(tier).limit("grace_ms = 3000").start();
         let mut owner = daemon.owner();
         let polite = owner.background_shell("echo polite; exec sleep 600");
         let stubborn = owner.background(&[&binaries::probe(), "ignore-term", "600"]);

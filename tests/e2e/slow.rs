@@ -73,10 +73,10 @@ fn readers_that_do_not_read_hold_up_neither_the_process_nor_others() {
     }
     let (mut owner, beside) = writer.join().unwrap();
     assert!(
-        beside < alone * 8 + Duration::from_secs(5),
+        beside < alone * 8 + Duration::from_secs(60),
         "{beside:?} beside slow readers, {alone:?} alone"
     );
-    assert!(slowest < Duration::from_secs(5), "others waited {slowest:?}");
+    assert!(slowest < Duration::from_secs(9), "others waited {slowest:?}");
     // Its queue stays full: its connection is closed, and nothing else.
     wait::until_true("the deaf client is dropped", wait::STEP, || {
         daemon.log().contains("did not read its replies")
@@ -158,7 +158,7 @@ fn clients_that_retry_against_a_full_queue_duplicate_nothing() {
                         let begun = wait::now();
                         let answer = one.wire.call("process/input", params.clone());
                         assert!(
-                            begun.elapsed() < Duration::from_secs(5),
+                            begun.elapsed() < wait::STEP / 2,
                             "an answer took {:?}",
                             begun.elapsed()
                         );

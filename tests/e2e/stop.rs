@@ -50,7 +50,7 @@ both_tiers! {
         let line = format!("{} ignore-term 600 & exec sleep 600", binaries::probe());
         let process = owner.background_shell(&line);
         owner.output(&process, json!({"wait": "any"}));
-        let result = owner.stop(&process, "terminate", 300);
+        let result = owner.stop(&process, "terminate", 3000);
         assert_eq!(told(&result), ("terminated".into(), "terminated".into(), true, json!(15)), "{result}");
         let left: Vec<_> = leaks::processes(&daemon.cwd()).into_iter().filter(|line| line.contains("ignore-term")).collect();
         assert_eq!(left, Vec::<String>::new());

@@ -3,7 +3,7 @@
 use procd_tests::{Owner, Setup, Tier, owner::handle, wait};
 use serde_json::{Value, json};
 
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+const LIMIT: std::time::Duration = procd_tests::wait::STEP;
 
 fn tty(more: Value) -> Value {
     let mut params = json!({"tty": true});
@@ -157,7 +157,7 @@ both_tiers! {
         let result = owner.stop(&process, "interrupt", 20_000);
         assert_eq!((result["state"].clone(), result["leader"]["signal"].clone()), (json!("interrupted"), json!(2)), "{result}");
         // A child in the background of its terminal is not met.
-        let line = "set -m; (trap 'echo wrong' INT; echo child; while :; do sleep 0.02; done) & trap 'echo right' INT; echo leader; while :; do sleep 0.02; done";
+        let line = "set -m; (trap 'echo wrong' INT; echo child; while :; do sleep 0.02; done) & trap 'echo right' INT; echo leader; while :; do read line; done";
         let process = shell(&mut owner, line);
         until_said(&mut owner, &process, "child");
         until_said(&mut owner, &process, "leader");
@@ -187,7 +187,7 @@ both_tiers! {
     fn the_end_of_the_leader_hangs_up(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        let process = shell(&mut owner, "nohup sleep 600 >/dev/null 2>&1 & sleep 0.2; echo done");
+        let process = shell(&mut owner, "nohup sh -c 'touch up; exec sleep 600' >/dev/null 2>&1 & while ! [ -e up ]; do sleep 0.02; done; echo done");
         let ended = owner.ended(&process);
         assert_eq!((ended["state"].clone(), ended["exit_code"].clone()), (json!("exited"), json!(0)), "{ended}");
         assert_eq!(owner.record(&process)["leftovers"], 1);

@@ -146,13 +146,13 @@ fn quiet_counts_from_the_last_byte_and_bytes_from_the_cursor() {
         "printf 12345; for i in 1 2 3 4 5 6 7 8; do sleep 0.05; printf .; done; exec sleep 600",
     );
     let begun = wait::now();
-    let entry = until(&mut owner, &process, 0, json!({"quiet_ms": 300}));
+    let entry = until(&mut owner, &process, 0, json!({"quiet_ms": 2000}));
     assert_eq!(
         (entry["woke_by"].clone(), entry["output"].clone()),
         (json!("quiet"), json!("12345........")),
         "{entry}"
     );
-    assert!(begun.elapsed().as_millis() >= 300, "quiet before its time");
+    assert!(begun.elapsed().as_millis() >= 2000, "quiet before its time");
     let entry = until(&mut owner, &process, 3, json!({"bytes": 10}));
     assert_eq!(
         (entry["woke_by"].clone(), number(&entry, "next_cursor")),
@@ -227,7 +227,7 @@ fn a_slow_pattern_stalls_nobody_else() {
     for _ in 0..20 {
         let begun = wait::now();
         other.list();
-        assert!(begun.elapsed().as_secs() < 2, "a list took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < wait::STEP / 4, "a list took {:?}", begun.elapsed());
     }
     for &id in &slow {
         owner.wire.notice("$/cancel", json!({"for": id}));

@@ -11,6 +11,8 @@
 
 pub mod audit;
 pub mod check;
+mod client;
+mod heard;
 pub mod load;
 pub mod points;
 pub mod seed;
@@ -114,7 +116,7 @@ fn after(daemon: &mut Daemon, told: &mut Told) {
     let status = daemon.ended();
     assert!(status.success(), "{status}");
     let after = audit::read(&daemon.state());
-    after.check(&before);
+    after.check(&before, told.damaged.as_deref());
     nothing_lives();
 }
 

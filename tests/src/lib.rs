@@ -6,15 +6,18 @@
 #![forbid(unsafe_code)]
 
 pub mod binaries;
+pub mod cutter;
 pub mod daemon;
 pub mod faults;
 pub mod folder;
+pub mod journal;
 pub mod leaks;
 pub mod namespace;
 pub mod owner;
 pub mod pattern;
 pub mod rounds;
 pub mod run;
+pub mod skip;
 #[cfg(test)]
 mod tidy;
 pub mod wait;
@@ -23,4 +26,5 @@ pub mod wire;
 pub use daemon::{Daemon, Setup, Tier};
 pub use owner::Owner;
 pub use run::Finished;
+pub use skip::skip;
 pub use wire::Wire;

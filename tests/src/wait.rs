@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// What any single step of a test may take on a busy machine. A limit, never a pause.
-pub const STEP: Duration = Duration::from_secs(30);
+pub const STEP: Duration = Duration::from_secs(60);
 /// Between two looks at something that cannot announce itself, such as a pid that goes.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 

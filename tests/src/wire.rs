@@ -127,6 +127,14 @@ impl Wire {
         }
     }
 
+    /// What came so far that is no reply to a request.
+    pub fn take_notices(&mut self) -> Vec<Value> {
+        let is_reply = |value: &Value| value.get("id").is_some();
+        let (replies, notices) = self.early.drain(..).partition(is_reply);
+        self.early = replies;
+        notices
+    }
+
     /// The reply to request `id`.
     /// # Errors
     /// The error of the reply, or `Value::Null` when the connection was closed instead.

@@ -11,8 +11,10 @@ while [ ! -S /run/user/1000/bus ] && [ "$tries" -lt 120 ]; do
     sleep 1
 done
 say "kernel $(uname -r), user manager up after $tries s"
+unit=/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/procd.service
+# The user manager of this systemd does not mark what it delegates: so the configuration names it.
 as_user systemd-run --user --unit=procd -p Delegate=yes -p KillMode=mixed -p OOMPolicy=continue \
-    -p TasksMax=infinity -p NoNewPrivileges=no /opt/procd/procd >/dev/ttyS0 2>&1
+    -p TasksMax=infinity -p NoNewPrivileges=no --setenv=PROCD_CGROUP_ROOT="$unit" /opt/procd/procd >/dev/ttyS0 2>&1
 as_user python3 -u /opt/procd/check.py >/dev/ttyS0 2>&1 || {
     say "a check failed"
     as_user journalctl --user -u procd --no-pager -n 40 >/dev/ttyS0 2>&1

@@ -3,6 +3,8 @@
 //! A connection has one role for life, so there are up to two: the owner's, of the one session
 //! procctl has per user, and the operator's. A process is looked for as its owner first.
 
+use std::time::Duration;
+
 use procd_client::{Client, ClientError, Connect, Credentials, Operator, Process, Session};
 use procd_protocol::v1::{
     ListParams, Record, Scope, SessionOpenParams, SessionQuotas, SessionState, StartParams,
@@ -157,7 +159,9 @@ impl Links {
             StartDaemon::IfUsed => self.identity.read()?.is_some(),
             StartDaemon::Always => true,
         };
-        let connect = Connect::new().name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        let connect = Connect::new()
+            .name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+            .reconnect_time(Duration::ZERO);
         Ok(connect.private_daemon(may_start).connect().await?)
     }
 
@@ -325,7 +329,9 @@ impl From<ClientError> for CtlError {
                 advice: "`procctl ps` starts it anew and shows what is on record",
             },
             ClientError::Place(_) => Self::Place(what),
-            ClientError::Nonsense { .. } => Self::Answer(what),
+            ClientError::Nonsense { .. } | ClientError::LeaseLost | ClientError::Write(_) => {
+                Self::Answer(what)
+            }
             ClientError::Unsendable { .. } => Self::usage(what, "ask for less in one call"),
         }
     }

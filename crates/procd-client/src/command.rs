@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_protocol::OriginId;
-use procd_protocol::v1::{Env, StartParams, Stdin};
+use procd_protocol::v1::{
+    Env, Method, OnLeaderExit, Plan, PlanResult, StartParams, Stdin, WorkspaceClaim,
+};
+use procd_protocol::words::Word;
+use uuid::Uuid;
 
 use crate::connection::OnDrop;
 use crate::error::ClientError;
@@ -18,11 +22,12 @@ use crate::process::{Process, millis};
 pub struct Command {
     link: Arc<Link>,
     params: StartParams,
+    on_drop: OnDrop,
 }
 
 impl Command {
     pub(crate) const fn new(link: Arc<Link>, params: StartParams) -> Self {
-        Self { link, params }
+        Self { link, params, on_drop: OnDrop::Cancel }
     }
 
     /// One argument more. A shell's text takes none.
@@ -120,19 +125,85 @@ impl Command {
         self
     }
 
+    /// A terminal in place of pipes.
+    pub const fn tty(mut self) -> Self {
+        self.params.tty = Some(true);
+        self
+    }
+
+    /// A terminal of this size, in characters, 1..=65535 each.
+    pub fn tty_size(mut self, rows: u16, cols: u16) -> Self {
+        self.params.tty = Some(true);
+        self.params.rows = Some(rows.into());
+        self.params.cols = Some(cols.into());
+        self
+    }
+
+    /// Descendants that outlive the command are kept: it runs until its tree is empty.
+    pub const fn keep_tree(mut self) -> Self {
+        self.params.on_leader_exit = Some(OnLeaderExit::KeepTree);
+        self
+    }
+
+    /// How long to wait for room; not at all if it is not said.
+    pub fn queue_timeout(mut self, time: Duration) -> Self {
+        self.params.queue_timeout_ms = Some(millis(time));
+        self
+    }
+
+    /// A claim on a workspace, held until the end.
+    pub fn workspace(mut self, claim: WorkspaceClaim) -> Self {
+        self.params.workspace = Some(claim);
+        self
+    }
+
+    /// An end that is no success is an error with its code: `timed_out`, `interrupted`,
+    /// `terminated`, `killed`, `lost_on_restore`. A code that is not zero stays a result.
+    pub const fn require_success(mut self) -> Self {
+        self.params.require_success = Some(true);
+        self
+    }
+
+    /// The key under which the start is done once, 1..=128 characters. One is made if none is
+    /// given, so that a start whose answer is lost can be asked again; one of your own survives
+    /// the end of this client.
+    pub fn request_key(mut self, key: impl Into<String>) -> Self {
+        self.params.request_key = Some(key.into());
+        self
+    }
+
+    /// Dropping [`Self::start`] before it is answered leaves the process alone: it is in the list.
+    pub const fn leave_on_drop(mut self) -> Self {
+        self.on_drop = OnDrop::Leave;
+        self
+    }
+
     /// Every parameter, to be changed as one likes.
     pub const fn params(&mut self) -> &mut StartParams {
         &mut self.params
     }
 
-    /// Starts it. Dropping this before it is answered stops the process; dropping the
+    /// Starts it, once, also when the connection breaks meanwhile. Dropping this before it is
+    /// answered stops the process, unless [`Self::leave_on_drop`] was said; dropping the
     /// [`Process`] never does.
     /// # Errors
-    /// As [`Client::call`](crate::Client::call). After [`ClientError::Disconnected`] it may run or
-    /// not: a label finds it again.
-    pub async fn start(self) -> Result<Process, ClientError> {
-        let reply = self.link.call(&self.params, Repeat::Never, OnDrop::Cancel).await?;
+    /// As [`Client::call`](crate::Client::call).
+    pub async fn start(mut self) -> Result<Process, ClientError> {
+        let random = || Uuid::new_v4().simple().to_string();
+        self.params.request_key.get_or_insert_with(random);
+        let reply = self.link.call(&self.params, Repeat::Safe, self.on_drop).await?;
         Ok(Process::started(self.link, reply))
+    }
+
+    /// What a start would be. Starts nothing.
+    /// # Errors
+    /// As [`Client::call`](crate::Client::call).
+    pub async fn plan(mut self) -> Result<Plan, ClientError> {
+        self.params.dry_run = Some(true);
+        let client = self.link.client().await?;
+        let raw = client.call_raw(Method::ProcessStart.as_str(), &self.params).await?;
+        let read = serde_json::from_str(raw.get());
+        read.map(|PlanResult { plan }| plan).map_err(|error| ClientError::nonsense(&error))
     }
 }
 
@@ -152,9 +223,11 @@ mod tests {
             let answer = json!({ "session_id": params["session_id"], "loop_id": params["loop_id"],
                 "free": free() });
             daemon.answer(id, answer).await;
-            let (id, params) = daemon.expect("process/start").await;
+            let (id, mut params) = daemon.expect("process/start").await;
+            assert!(params["request_key"].take().is_string());
             let expected = json!({ "argv": ["make", "-j2", "test"], "cwd": "/src",
-                "env": { "A": "2", "B": null }, "background": true, "timeout_ms": 1500 });
+                "env": { "A": "2", "B": null }, "background": true, "timeout_ms": 1500,
+                "request_key": null });
             assert_eq!(params, expected);
             let mut reply = page(0, 0, 0, "running");
             reply["origin"] = json!(uuid::Uuid::new_v4());

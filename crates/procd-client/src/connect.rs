@@ -2,18 +2,31 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use procd_protocol::v1::{
-    ClientInfo, HelloParams, HelloResult, Params, StatusParams, StatusResult, VERSION,
+    ClientInfo, FEATURE_NOTIFICATIONS, HelloParams, HelloResult, Params, StatusParams,
+    StatusResult, VERSION,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use crate::connection::{Connection, OnDrop};
 use crate::error::ClientError;
 use crate::{launch, places};
+
+/// How long a dropped connection is tried to be made anew, unless it is said otherwise: the time
+/// of a daemon's restart.
+const RECONNECT_TIME: Duration = Duration::from_secs(10);
+/// The pause between the first two tries to reach a daemon that is away; each is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The longest of these pauses.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How often one call is made when the connection breaks under it each time.
+pub(crate) const TRIES_MAX: usize = 4;
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -23,6 +36,8 @@ pub struct Connect {
     socket: Option<PathBuf>,
     starts_private: bool,
     daemon: Option<PathBuf>,
+    reconnect_time: Duration,
+    restarts_private: bool,
 }
 
 impl Default for Connect {
@@ -33,6 +48,8 @@ impl Default for Connect {
             socket: None,
             starts_private: false,
             daemon: None,
+            reconnect_time: RECONNECT_TIME,
+            restarts_private: false,
         }
     }
 }
@@ -74,13 +91,29 @@ impl Connect {
         self
     }
 
+    /// How long to try when a connection that was there is gone, the daemon's restart included;
+    /// default 10 s. Zero: once.
+    #[must_use]
+    pub const fn reconnect_time(mut self, time: Duration) -> Self {
+        self.reconnect_time = time;
+        self
+    }
+
+    /// Whether a reconnect, too, may start a private daemon where none answers. What was recorded
+    /// is there again then; what ran is `lost_on_restore`.
+    #[must_use]
+    pub const fn restart_private_daemon(mut self, starts: bool) -> Self {
+        self.restarts_private = starts;
+        self
+    }
+
     /// Connects and says hello.
     /// # Errors
     /// [`ClientError::NoDaemon`] when nobody listens, [`ClientError::Launch`] when a private
     /// daemon could not be started, [`ClientError::Refused`] when the daemon does not want us.
     pub async fn connect(&self) -> Result<Client, ClientError> {
         let path = self.socket.clone().map_or_else(places::socket, places::checked)?;
-        match self.attempt(&path).await {
+        match self.hello(&path).await {
             // A daemon that was just ending has hung up: it is as good as none.
             Err(ClientError::NoDaemon { .. } | ClientError::Disconnected { .. })
                 if self.starts_private => {}
@@ -105,10 +138,44 @@ impl Connect {
         let hello = HelloParams {
             client: ClientInfo { name: self.name.clone(), version: self.version.clone() },
             versions: vec![VERSION],
-            features: None,
+            features: Some(vec![FEATURE_NOTIFICATIONS.to_owned()]),
         };
         let hello = connection.call(&hello, OnDrop::Leave).await?;
         Ok(Client { connection, hello, connect: self.clone() })
+    }
+
+    /// As [`Self::connect`], for as long as a reconnect may take.
+    pub(crate) async fn connect_again(&self) -> Result<Client, ClientError> {
+        let deadline = Instant::now() + self.reconnect_time;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let error = match self.connect().await {
+                Ok(client) => return Ok(client),
+                Err(error) => error,
+            };
+            let is_away = matches!(
+                error,
+                ClientError::NoDaemon { .. }
+                    | ClientError::Disconnected { .. }
+                    | ClientError::Launch { .. }
+            );
+            if !is_away || Instant::now() + pause > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A hello whose connection breaks is said again: it changes nothing.
+    async fn hello(&self, path: &Path) -> Result<Client, ClientError> {
+        for _ in 1..TRIES_MAX {
+            match self.attempt(path).await {
+                Err(ClientError::Disconnected { .. }) => {}
+                answer => return answer,
+            }
+        }
+        self.attempt(path).await
     }
 
     async fn attempt(&self, path: &Path) -> Result<Client, ClientError> {
@@ -201,10 +268,13 @@ impl Client {
         self.connection.closed().await;
     }
 
-    /// How this connection came to be, to make another like it. It starts no daemon: what was
-    /// there before would be gone anyway.
+    /// How this connection came to be, to make another like it.
     pub(crate) fn again(&self) -> Connect {
-        self.connect.clone().private_daemon(false)
+        self.connect.clone().private_daemon(self.connect.restarts_private)
+    }
+
+    pub(crate) const fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub(crate) async fn call_with<P: Params>(

@@ -8,19 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use procd_protocol::envelope::{self, CANCEL, NoticeOut, Received, RequestOut};
 use procd_protocol::limits::REQUESTS_IN_FLIGHT_MAX;
-use procd_protocol::v1::{CancelParams, Params};
+use procd_protocol::v1::{CancelParams, Params, UnsubscribeParams};
 use procd_protocol::{RequestId, Word, codec};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 use crate::error::ClientError;
+use crate::stream::Notice;
 
 /// Frames that wait to be written; beyond it calls wait.
 const WRITE_QUEUE_FRAMES: usize = 64;
 /// Room made for each read, bytes.
 const READ_BYTES: usize = 64 * 1024;
+/// Notices of one request that wait to be taken. The daemon sends at most 64 events and 64 offers
+/// ahead, or 4 chunks of an export.
+const NOTICES_MAX: usize = 256;
 
 /// Whether dropping the wait for an answer ends the request too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +36,28 @@ pub(crate) enum OnDrop {
     Cancel,
 }
 
-type Answer = Result<Box<RawValue>, ClientError>;
+pub(crate) type Answer = Result<Box<RawValue>, ClientError>;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) id: RequestId,
+    pub(crate) answer: oneshot::Receiver<Answer>,
+    /// What comes before or behind its answer, when that was asked for.
+    pub(crate) notices: Option<mpsc::Receiver<Notice>>,
+}
 
 /// A connection to the daemon. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    end: End,
     outgoing: mpsc::Sender<BytesMut>,
     waiting: Arc<Mutex<Waiting>>,
     room: Arc<Semaphore>,
     has_ended: watch::Receiver<bool>,
     last_id: AtomicI64,
-    reader: tokio::task::AbortHandle,
+    reader: AbortHandle,
+    writer: AbortHandle,
 }
 
 impl Drop for Connection {
@@ -55,6 +71,8 @@ impl Drop for Connection {
 #[derive(Debug, Default)]
 struct Waiting {
     calls: HashMap<RequestId, Call>,
+    /// Who takes the notices of a request.
+    streams: HashMap<RequestId, mpsc::Sender<Notice>>,
     ended: Option<ClientError>,
 }
 
@@ -76,10 +94,17 @@ impl Connection {
         let (end, has_ended) = watch::channel(false);
         let end = End { waiting: Arc::clone(&waiting), has_ended: Arc::new(end) };
         let reader = tokio::spawn(read_all(read, end.clone())).abort_handle();
-        tokio::spawn(write_all(write, queue, end));
+        let writer = tokio::spawn(write_all(write, queue, end.clone())).abort_handle();
         let in_flight = usize::try_from(REQUESTS_IN_FLIGHT_MAX).unwrap_or(1);
         let room = Arc::new(Semaphore::new(in_flight));
-        Self { outgoing, waiting, room, has_ended, last_id: AtomicI64::new(0), reader }
+        Self { end, outgoing, waiting, room, has_ended, last_id: AtomicI64::new(0), reader, writer }
+    }
+
+    /// Ends it from this side.
+    pub(crate) fn end(&self) {
+        self.reader.abort();
+        self.writer.abort();
+        self.end.tell(ClientError::disconnected("it was dropped"));
     }
 
     /// Whether it cannot be used any more.
@@ -111,6 +136,22 @@ impl Connection {
         params: &impl Serialize,
         on_drop: OnDrop,
     ) -> Answer {
+        let sent = self.send(method, params, false).await?;
+        let is_armed = on_drop == OnDrop::Cancel;
+        let mut guard = CancelOnDrop { connection: self, id: sent.id, is_armed };
+        let answer = sent.answer.await;
+        guard.is_armed = false;
+        answer.unwrap_or_else(|_dropped| Err(self.ended()))
+    }
+
+    /// Sends a request whose answer is waited for elsewhere. With `has_notices`, those that belong
+    /// to it are kept, until [`Self::forget`].
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        has_notices: bool,
+    ) -> Result<Sent, ClientError> {
         let id = self.next_id();
         let frame = framed(&RequestOut { id, method, params, trace: None })?;
         let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_closed| self.ended())?;
@@ -119,19 +160,18 @@ impl Connection {
             self.closed().await;
             return Err(self.ended());
         };
-        let (answer, answered) = oneshot::channel();
+        let (call, answer) = oneshot::channel();
+        let (stream, notices) = has_notices.then(|| mpsc::channel(NOTICES_MAX)).unzip();
         {
             let mut waiting = lock(&self.waiting);
             if let Some(ended) = &waiting.ended {
                 return Err(ended.clone());
             }
-            waiting.calls.insert(id, Call { answer, _room: room });
+            waiting.calls.insert(id, Call { answer: call, _room: room });
+            waiting.streams.extend(stream.map(|stream| (id, stream)));
         }
         place.send(frame);
-        let mut guard = CancelOnDrop { connection: self, id, is_armed: on_drop == OnDrop::Cancel };
-        let answer = answered.await;
-        guard.is_armed = false;
-        answer.unwrap_or_else(|_dropped| Err(self.ended()))
+        Ok(Sent { id, answer, notices })
     }
 
     fn next_id(&self) -> RequestId {
@@ -144,15 +184,37 @@ impl Connection {
         }
     }
 
-    fn ended(&self) -> ClientError {
+    /// Why nothing comes any more.
+    pub(crate) fn ended(&self) -> ClientError {
         let waiting = lock(&self.waiting);
         waiting.ended.clone().unwrap_or_else(|| ClientError::disconnected("it was closed"))
     }
 
-    /// Sends `$/cancel`. Never waits: with the queue full a task waits in its place.
-    fn cancel(&self, id: RequestId) {
-        let notice = NoticeOut { method: CANCEL, params: &CancelParams { request: id } };
-        let Ok(frame) = framed(&notice) else { return };
+    /// Sends `$/cancel`.
+    pub(crate) fn cancel(&self, id: RequestId) {
+        self.tell(&NoticeOut { method: CANCEL, params: &CancelParams { request: id } });
+    }
+
+    /// Takes no more notices of a request.
+    pub(crate) fn forget(&self, id: RequestId) {
+        lock(&self.waiting).streams.remove(&id);
+    }
+
+    /// Ends a subscription. Nobody waits for the answer.
+    pub(crate) fn unsubscribe(&self, id: RequestId) {
+        self.tell_call(&UnsubscribeParams { request: id });
+    }
+
+    /// Makes a call whose answer nobody waits for. Never waits.
+    pub(crate) fn tell_call<P: Params>(&self, params: &P) {
+        let (id, method) = (self.next_id(), P::METHOD.as_str());
+        self.tell(&RequestOut { id, method, params, trace: None });
+    }
+
+    /// Sends a message that is not waited for. Never waits: with the queue full a task waits in
+    /// its place.
+    pub(crate) fn tell(&self, message: &impl Serialize) {
+        let Ok(frame) = framed(message) else { return };
         match self.outgoing.try_send(frame) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(frame)) => {
@@ -212,12 +274,34 @@ async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, end: End) {
             Ok(Received::Reply { id: None, outcome: Err(body) }) => {
                 refusal = Some(ClientError::Refused(body));
             }
-            // Notices of a later version, or of subscriptions nobody here makes.
-            Ok(Received::Notice { .. } | Received::Reply { id: None, outcome: Ok(_) }) => {}
+            Ok(Received::Notice { method, params }) => {
+                if let Some(full) = hand_out(&end.waiting, method, params) {
+                    break full;
+                }
+            }
+            Ok(Received::Reply { id: None, outcome: Ok(_) }) => {}
             Err(error) => break ClientError::nonsense(&error),
         }
     };
     end.tell(refusal.unwrap_or(reason));
+}
+
+/// Gives a notice to whoever takes those of its request. One of a later version, or of a request
+/// that was dropped, is nobody's.
+fn hand_out(
+    waiting: &Mutex<Waiting>,
+    method: String,
+    params: Option<Box<RawValue>>,
+) -> Option<ClientError> {
+    let notice = Notice::read(method, params)?;
+    let stream = lock(waiting).streams.get(&notice.request).cloned()?;
+    match stream.try_send(notice) {
+        Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => None,
+        // The reader never waits for one taker: everybody's answers come through it.
+        Err(mpsc::error::TrySendError::Full(_)) => {
+            Some(ClientError::nonsense(&"more notices came than may be on their way"))
+        }
+    }
 }
 
 /// The next frame of the stream; `None` at its end.
@@ -271,6 +355,7 @@ impl End {
         let (calls, reason) = {
             let mut waiting = lock(&self.waiting);
             let reason = waiting.ended.get_or_insert(reason).clone();
+            waiting.streams.clear();
             (std::mem::take(&mut waiting.calls), reason)
         };
         for call in calls.into_values() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use procd_protocol::error::Details;
 use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, ErrorCode};
 
@@ -43,6 +44,12 @@ pub enum ClientError {
         /// What is wrong with it.
         message: String,
     },
+    /// A lease ended with the connection it was made on: others may write since.
+    #[error("the lease is lost: its connection to the daemon is gone")]
+    LeaseLost,
+    /// What was to be written elsewhere could not be.
+    #[error("cannot write: {0}")]
+    Write(SharedIo),
     /// The request cannot be sent.
     #[error("the request cannot be sent: {message}")]
     Unsendable {
@@ -73,6 +80,8 @@ impl ClientError {
             | Self::Launch { .. }
             | Self::Disconnected { .. }
             | Self::Nonsense { .. }
+            | Self::LeaseLost
+            | Self::Write(_)
             | Self::Unsendable { .. } => None,
         }
     }
@@ -87,6 +96,12 @@ impl ClientError {
     #[must_use]
     pub fn is(&self, code: ErrorCode) -> bool {
         self.code() == Some(code)
+    }
+
+    /// What a program can act on, when the daemon refused.
+    #[must_use]
+    pub fn details(&self) -> Option<&Details> {
+        self.refusal().map(|body| &*body.details)
     }
 
     /// Whether the same call may succeed later.

@@ -23,23 +23,39 @@ mod command;
 mod connect;
 mod connection;
 mod error;
+mod events;
+mod export;
 mod follow;
 mod launch;
+mod lease;
 mod link;
+mod notifications;
 mod operator;
 pub mod places;
 mod process;
 mod session;
+mod stream;
+mod wait;
 
 pub use command::Command;
 pub use connect::{Client, Connect};
-pub use error::ClientError;
+pub use error::{ClientError, SharedIo};
+pub use events::{Events, EventsRequest, Numbered};
+pub use export::{Export, Exported, Piece};
 pub use follow::Follow;
+pub use lease::{Lease, LeaseRequest};
+pub use notifications::Notifications;
 pub use operator::Operator;
 pub use process::Process;
 pub use session::{Credentials, Session};
+pub use wait::{End, WaitFor, Waited};
 
 pub use procd_protocol as protocol;
+
+/// The first example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod scripted;

@@ -8,8 +8,10 @@ use bytes::BytesMut;
 use procd_protocol::codec;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
 
 use crate::connect::{Client, Connect};
+use crate::session::Session;
 
 /// How long a test may wait for one thing.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -89,6 +91,52 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Daemon<S> {
         let (id, params) = self.expect("hello").await;
         assert_eq!(params["versions"], json!([1]));
         self.answer(id, hello()).await;
+    }
+}
+
+/// A place where a daemon of a script listens, for clients that come back.
+pub(crate) struct Script {
+    folder: Folder,
+    listener: UnixListener,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        let folder = Folder::new();
+        let listener = UnixListener::bind(folder.0.join("s")).unwrap();
+        Self { folder, listener }
+    }
+
+    /// A session of a client that connects here.
+    pub(crate) async fn session(&self) -> Session {
+        let client = Connect::new().socket(self.folder.0.join("s")).connect().await.unwrap();
+        Session::open(client).await.unwrap()
+    }
+
+    async fn greeted(&self) -> Daemon<UnixStream> {
+        let mut daemon = Daemon::over(within(self.listener.accept()).await.unwrap().0);
+        daemon.greet().await;
+        daemon
+    }
+
+    /// The next connection, which opens a session.
+    pub(crate) async fn opened(&self) -> Daemon<UnixStream> {
+        let mut daemon = self.greeted().await;
+        let (id, params) = daemon.expect("session/open").await;
+        let answer = json!({ "session_id": params["session_id"], "loop_id": params["loop_id"],
+            "free": free() });
+        daemon.answer(id, answer).await;
+        daemon
+    }
+
+    /// The next connection, which comes back to the session.
+    pub(crate) async fn attached(&self) -> Daemon<UnixStream> {
+        let mut daemon = self.greeted().await;
+        let (id, params) = daemon.expect("session/attach").await;
+        let answer = json!({ "session_id": params["session_id"], "loop_id": params["loop_id"],
+            "state": "open", "totals": {}, "free": free() });
+        daemon.answer(id, answer).await;
+        daemon
     }
 }
 

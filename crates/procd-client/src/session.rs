@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_protocol::v1::{
-    CloseScope, ListParams, ListResult, Record, SessionAttachParams, SessionCloseParams,
-    SessionCloseResult, SessionOpenParams, StartParams, StatusParams, StatusResult,
+    CloseScope, LeaseKind, ListParams, ListResult, OutputParams, OutputResult, Record,
+    SessionAttachParams, SessionCloseParams, SessionCloseResult, SessionOpenParams, StartParams,
+    StatusParams, StatusResult, StopAllParams, StopResult,
 };
-use procd_protocol::{LoopId, ProcessId, SessionId, SessionKey};
+use procd_protocol::{ErrorCode, LoopId, ProcessId, SessionId, SessionKey};
 use rand::TryRng;
 use rand::rngs::SysRng;
 use uuid::Uuid;
 
 use crate::command::Command;
-use crate::connect::Client;
+use crate::connect::{Client, Connect, TRIES_MAX};
 use crate::connection::OnDrop;
 use crate::error::ClientError;
+use crate::events::EventsRequest;
+use crate::lease::LeaseRequest;
 use crate::link::{Link, Repeat, Role};
+use crate::notifications::Notifications;
 use crate::process::{Process, millis};
 
 /// What it takes to come back to a session. Holds a secret.
@@ -75,16 +79,29 @@ impl Session {
             loop_id: *params.loop_id.get_or_insert(random.loop_id),
             session_key: params.session_key.get_or_insert(random.session_key).clone(),
         };
-        client.call(&params).await?;
-        Ok(Self::of(client, credentials))
+        let connect = client.again();
+        match client.call(&params).await {
+            Err(ClientError::Disconnected { .. }) => {
+                let client = opened_again(&connect, &params, &credentials).await?;
+                Ok(Self::of(client, credentials))
+            }
+            answer => answer.map(|_opened| Self::of(client, credentials)),
+        }
     }
 
     /// Comes back to a session.
     /// # Errors
     /// As [`Client::call`]; `not_found` for an unknown session and for a wrong key alike.
     pub async fn attach(client: Client, credentials: Credentials) -> Result<Self, ClientError> {
-        client.call(&attach_params(&credentials)).await?;
-        Ok(Self::of(client, credentials))
+        let connect = client.again();
+        match client.call(&attach_params(&credentials)).await {
+            Err(ClientError::Disconnected { .. }) => {
+                let client = connect.connect_again().await?;
+                client.call(&attach_params(&credentials)).await?;
+                Ok(Self::of(client, credentials))
+            }
+            answer => answer.map(|_attached| Self::of(client, credentials)),
+        }
     }
 
     fn of(client: Client, credentials: Credentials) -> Self {
@@ -96,6 +113,12 @@ impl Session {
     #[must_use]
     pub const fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Drops the connection: its leases are lost, nothing else. The next call makes another; what
+    /// waits goes on over that one.
+    pub async fn disconnect(&self) {
+        self.link.disconnect().await;
     }
 
     /// A program to start, without a shell.
@@ -140,6 +163,38 @@ impl Session {
         self.link.call(&StatusParams::default(), Repeat::Safe, OnDrop::Leave).await
     }
 
+    /// The ends of the processes of this loop, told once each.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn notifications(&self) -> Result<Notifications, ClientError> {
+        Notifications::open(Arc::clone(&self.link)).await
+    }
+
+    /// Events of this loop, or of the whole session.
+    pub fn events(&self) -> EventsRequest {
+        EventsRequest::new(Arc::clone(&self.link))
+    }
+
+    /// A claim on a workspace, an absolute folder, for edits or copies of one's own.
+    pub fn lease(&self, root: impl Into<String>, kind: LeaseKind) -> LeaseRequest {
+        LeaseRequest::new(Arc::clone(&self.link), root.into(), kind)
+    }
+
+    /// Stops all that runs now, of this loop or of the session, at once and in one grace period.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn stop_all(&self, params: &StopAllParams) -> Result<Vec<StopResult>, ClientError> {
+        Ok(self.link.call(params, Repeat::Safe, OnDrop::Leave).await?.results)
+    }
+
+    /// One call about several processes: `params.process_ids`. One bad process fails neither the
+    /// others nor the call. Dropping a wait ends it and touches nothing.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn output(&self, params: &OutputParams) -> Result<OutputResult, ClientError> {
+        self.link.call(params, Repeat::Safe, OnDrop::Cancel).await
+    }
+
     /// Ends the session and every process in it. Its data stay readable.
     /// # Errors
     /// As [`Client::call`].
@@ -151,6 +206,33 @@ impl Session {
         };
         self.link.call(&params, Repeat::Safe, OnDrop::Leave).await
     }
+}
+
+/// Makes a session whose first request may or may not have arrived.
+async fn opened_again(
+    connect: &Connect,
+    params: &SessionOpenParams,
+    credentials: &Credentials,
+) -> Result<Client, ClientError> {
+    let mut last = ClientError::disconnected("it broke at every try to make a session");
+    for _ in 0..TRIES_MAX {
+        let client = connect.connect_again().await?;
+        match client.call(&attach_params(credentials)).await {
+            Ok(_attached) => return Ok(client),
+            Err(error) if error.is(ErrorCode::NotFound) => {}
+            Err(error) if error.is_disconnected() => continue,
+            Err(error) => return Err(error),
+        }
+        match client.call(params).await {
+            Ok(_opened) => return Ok(client),
+            // In use: the first one has arrived only now.
+            Err(error) if error.is_disconnected() || error.is(ErrorCode::InvalidArguments) => {
+                last = error;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
 }
 
 fn attach_params(credentials: &Credentials) -> SessionAttachParams {

@@ -220,7 +220,7 @@ fn safe_text(input: &[u8]) -> String {
     let whole = procd_text::render(&raw(&[], bytes), usize::MAX);
     assert_eq!(whole.consumed, bytes.len(), "the end holds nothing back");
     assert!(
-        whole.text.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()),
+        whole.text.chars().all(|c| matches!(c, '\n' | '\r' | '\t') || !c.is_control()),
         "{:?}",
         whole.text
     );

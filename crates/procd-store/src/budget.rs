@@ -2,8 +2,11 @@
 //! At the limit nothing is refused and nothing hurt: whoever asks for more makes do with what
 //! it has and replaces its own oldest bytes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::log::BALLAST_BYTES;
 
 /// A shared limit, bytes.
 #[derive(Debug, Clone)]
@@ -15,13 +18,22 @@ pub struct Budget {
 struct Shared {
     max: u64,
     used: AtomicU64,
+    ballast: Option<PathBuf>,
 }
 
 impl Budget {
     /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0), ballast: None }) }
+    }
+
+    /// A budget on the disk whose ballast is this file: while it is given up, its room is for
+    /// records and nothing else.
+    #[must_use]
+    pub fn beside_ballast(max: u64, ballast: PathBuf) -> Self {
+        let ballast = Some(ballast);
+        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0), ballast }) }
     }
 
     /// A budget that never runs out.
@@ -75,6 +87,12 @@ impl Share {
         let bytes = bytes.min(self.bytes);
         self.budget.shared.used.fetch_sub(bytes, Ordering::Relaxed);
         self.bytes -= bytes;
+    }
+
+    /// Bytes of the disk that are not for output, however free they look.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        let ballast = self.budget.shared.ballast.as_ref();
+        if ballast.is_some_and(|path| !path.exists()) { BALLAST_BYTES } else { 0 }
     }
 
     /// Bytes held.

@@ -100,6 +100,12 @@ impl StateFolder {
         &self.damage
     }
 
+    /// The ballast: given up on a full disk, so that ends can still be saved.
+    #[must_use]
+    pub fn ballast_path(&self) -> PathBuf {
+        self.path.join("ballast")
+    }
+
     /// The folder of the commit log's parts.
     #[must_use]
     pub fn commit_path(&self) -> PathBuf {

@@ -41,6 +41,7 @@ use crate::folder::StateFolder;
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
 
+pub(crate) use parts::BALLAST_BYTES;
 pub use record::{Acknowledgement, Disposition, KeptKey, Kind, LogRecord, Payload, Removal};
 pub use replay::{Numbered, Replay};
 

@@ -5,7 +5,8 @@
 mod folders;
 mod merge;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use procd_core::{Handle, SessionId};
 
@@ -60,8 +61,9 @@ pub struct Restored {
     pub kept_keys: Vec<(u64, Removal)>,
     /// Everything damaged, with what was done about it.
     pub damage: Vec<Damage>,
-    /// Handles whose record is damaged and gone: an operator gets `manifest_corrupt` for them.
-    pub corrupt: Vec<(SessionId, Handle)>,
+    /// Handles whose record is damaged and gone, its file in quarantine: an operator gets
+    /// `manifest_corrupt` for them.
+    pub corrupt: HashSet<Handle>,
     /// The highest number known of each session.
     pub last_seqs: HashMap<SessionId, u64>,
 }
@@ -75,7 +77,29 @@ pub fn load(folder: &StateFolder, replay: Replay) -> Restored {
     restored.damage.append(&mut logged.damage);
     folders::walk(folder, &mut logged, &mut restored);
     merge::finish(logged, &mut restored);
+    let known: HashSet<Handle> =
+        restored.processes.iter().map(|one| one.record.process_id).collect();
+    restored.corrupt = corrupt(folder).filter(|handle| !known.contains(handle)).collect();
     restored
+}
+
+/// The handles of the manifests in quarantine, alone or with their session, those that earlier
+/// daemons set aside included.
+fn corrupt(folder: &StateFolder) -> impl Iterator<Item = Handle> {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let alone = entries(&folder.quarantine_path()).filter_map(|entry| {
+        let name = entry.file_name();
+        let (_, file) = name.to_str()?.split_once("-manifests-")?;
+        handle_of(file)
+    });
+    let of_sessions = entries(&folder.quarantine_path())
+        .flat_map(move |entry| entries(&entry.path().join("manifests")))
+        .filter_map(|entry| handle_of(entry.file_name().to_str()?));
+    alone.chain(of_sessions)
+}
+
+fn handle_of(file: &str) -> Option<Handle> {
+    file.split_once(".json")?.0.parse().ok()
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ mod index;
 mod reader;
 mod restore;
 mod seal;
+mod step;
 mod table;
 mod tags;
 #[cfg(test)]

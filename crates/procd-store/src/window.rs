@@ -5,6 +5,9 @@ use crate::budget::{Budget, Share};
 
 /// The first allocation, bytes: what a window may always have.
 const FIRST_BYTES: usize = 4096;
+/// Bytes before the window that are kept too, if the budget has room: who reads its first byte as
+/// text needs to see what came before, and should not have to open a file for it.
+const CONTEXT_BYTES: usize = 4096;
 
 /// The ring. Cursors count from the first byte ever pushed.
 #[derive(Debug)]
@@ -15,6 +18,7 @@ pub struct Window {
     head: usize,
     len: usize,
     end: u64,
+    /// Of the window; the ring may be larger by [`CONTEXT_BYTES`].
     ceiling: usize,
     share: Option<Share>,
     budget: Budget,
@@ -35,10 +39,19 @@ impl Window {
         }
     }
 
-    /// The first byte kept.
+    /// The first byte of the window.
     #[must_use]
     pub fn start(&self) -> u64 {
+        self.end - self.len.min(self.ceiling) as u64
+    }
+
+    /// The first byte in the ring: of the window, or a little before it.
+    fn first(&self) -> u64 {
         self.end - self.len as u64
+    }
+
+    const fn ring_max(&self) -> usize {
+        if self.ceiling == 0 { 0 } else { self.ceiling.saturating_add(CONTEXT_BYTES) }
     }
 
     /// Bytes ever pushed.
@@ -64,11 +77,11 @@ impl Window {
         self.len = (self.len + kept.len()).min(capacity);
     }
 
-    /// Up to `max` bytes from `from` on; `None` when the window does not reach back so far, or
+    /// Up to `max` bytes from `from` on; `None` when the ring does not reach back so far, or
     /// `from` is beyond the end.
     #[must_use]
     pub fn read(&self, from: u64, max: usize) -> Option<Vec<u8>> {
-        if from < self.start() || from > self.end {
+        if from < self.first() || from > self.end {
             return None;
         }
         let behind = usize::try_from(self.end - from).ok()?;
@@ -97,25 +110,27 @@ impl Window {
     /// Doubles the ring until `more` bytes fit, the ceiling is met or the budget has no more.
     /// Moves each byte at most once per doubling, so pushing stays constant work per byte.
     fn make_room(&mut self, more: usize) {
-        let needed = self.len.saturating_add(more).min(self.ceiling);
+        let needed = self.len.saturating_add(more).min(self.ring_max());
         if needed <= self.ring.len() {
             return;
         }
-        let wanted = needed.next_power_of_two().max(FIRST_BYTES).min(self.ceiling);
-        let extra = (wanted - self.ring.len()) as u64;
+        let doubled = needed.next_power_of_two().max(FIRST_BYTES);
+        let held = self.ring.len();
         let budget = &self.budget;
         let share = self.share.get_or_insert_with(|| budget.share());
-        let capacity = if share.try_grow(extra) {
-            wanted
-        } else if self.ring.is_empty() {
-            let least = FIRST_BYTES.min(self.ceiling);
-            share.grow(least as u64);
-            least
-        } else {
-            return;
+        // All of it, or without what may lie before the window.
+        let wanted = [self.ceiling.saturating_add(CONTEXT_BYTES), self.ceiling];
+        let mut wanted = wanted.map(|max| doubled.min(max)).into_iter().filter(|&it| it > held);
+        let capacity = match wanted.find(|&capacity| share.try_grow((capacity - held) as u64)) {
+            Some(capacity) => capacity,
+            None if held == 0 => {
+                let least = FIRST_BYTES.min(self.ceiling);
+                share.grow(least as u64);
+                least
+            }
+            None => return,
         };
-        let start = self.start();
-        let mut ring = self.read(start, self.len).unwrap_or_default();
+        let mut ring = self.read(self.first(), self.len).unwrap_or_default();
         ring.resize(capacity, 0);
         self.ring = ring;
         self.head = self.len % capacity;
@@ -146,7 +161,11 @@ mod tests {
                 let middle = usize::midpoint(start, all.len());
                 let page = window.read(middle as u64, 100).unwrap();
                 prop_assert_eq!(&page, &all[middle..(middle + 100).min(all.len())]);
-                prop_assert!(start == 0 || window.read(start as u64 - 1, 1).is_none());
+                let before = start.saturating_sub(CONTEXT_BYTES);
+                if let Some(page) = window.read(before as u64, usize::MAX) {
+                    prop_assert_eq!(page, &all[before..], "what came before it is true too");
+                }
+                prop_assert!(before == 0 || window.read(before as u64 - 1, 1).is_none());
             }
         }
     }

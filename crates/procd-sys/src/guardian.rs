@@ -22,8 +22,12 @@ use orphans::Orphans;
 pub(crate) const MODE: &std::ffi::CStr = c"--guardian";
 /// Reports that wait for the daemon to read; above it no request is taken.
 const REPORTS_MAX: usize = 1024;
-/// While commands run in tier 1: how often adopted processes outside every leaf are looked for.
+/// Tier 1: how often adopted processes outside every leaf are looked for after something happened.
+/// The kernel tells nobody of an adoption.
 const ESCAPE_TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// So many looks, a count; then the guardian sleeps until something happens again. Whoever left
+/// its leaf meanwhile is found at the next start, signal or end, its own leader's at the latest.
+const ESCAPE_LOOKS: u32 = 8;
 /// Between two rounds against orphans that do not die.
 const ORPHAN_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -51,6 +55,8 @@ struct Guardian {
     reports: Reports,
     commands: Commands,
     orphans: Orphans,
+    /// Looks for escaped processes that are left until something happens.
+    looks: u32,
     payload: Option<OwnedFd>,
     /// The locks: held, never used.
     held: Vec<OwnedFd>,
@@ -81,6 +87,7 @@ impl Guardian {
             reports: Reports(VecDeque::new()),
             commands: Commands::new(oom_score_adj),
             orphans: Orphans::default(),
+            looks: 0,
             payload: None,
             held: Vec::new(),
         })
@@ -90,6 +97,7 @@ impl Guardian {
     fn serve(&mut self) {
         loop {
             let ready = self.wait();
+            self.looks = if ready.is_tick { self.looks.saturating_sub(1) } else { ESCAPE_LOOKS };
             if ready.children {
                 raw::drain_signals(&self.signals);
             }
@@ -119,7 +127,7 @@ impl Guardian {
         fds.extend(self.commands.exec_pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         let tick = if self.orphans.are_alive() {
             Some(&ORPHAN_TICK)
-        } else if self.payload.is_some() && !self.commands.is_empty() {
+        } else if self.payload.is_some() && !self.commands.is_empty() && self.looks > 0 {
             Some(&ESCAPE_TICK)
         } else {
             None
@@ -130,6 +138,7 @@ impl Guardian {
             requests: of(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
             // After a tick, or an interruption, it is time to look too.
             children: woken == 0 || of(1).contains(PollFlags::IN),
+            is_tick: woken == 0,
         }
     }
 
@@ -158,12 +167,12 @@ impl Guardian {
         let Ok(request) = Request::decode(&received.bytes) else { return };
         match request {
             Request::Setup { payload } => self.set_up(payload, received.descriptors),
-            Request::Start { key, shim } => {
+            Request::Start { key, hold } => {
                 let result = if received.truncated {
                     Err(Refused { stage: Stage::Body, errno: libc::EMFILE })
                 } else {
                     let descriptors = std::mem::take(&mut received.descriptors);
-                    self.commands.start(key, shim, descriptors, &mut self.reports)
+                    self.commands.start(key, hold, descriptors, &mut self.reports)
                 };
                 if let Err(Refused { stage, errno }) = result {
                     self.reports.add(Report::Failed { key, stage, errno }, None);
@@ -239,6 +248,8 @@ impl Guardian {
 struct Ready {
     requests: bool,
     children: bool,
+    /// Nothing happened.
+    is_tick: bool,
 }
 
 /// Descriptors 0-2 become /dev/null: who reads the daemon's output must not wait for the guardian

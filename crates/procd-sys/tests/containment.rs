@@ -24,7 +24,7 @@ use procd_sys::channel;
 use procd_sys::containment::{Containment, ContainmentOptions, Mode, establish};
 use procd_sys::guardian::{self, Launched};
 use procd_sys::image::{ChildOptions, Image};
-use procd_sys::message::{Report, Request, Stage, Target};
+use procd_sys::message::{Hold, Report, Request, Stage, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const INSIDE: &str = "--inside";
@@ -105,7 +105,7 @@ fn run_all() {
             println!("{mode:?}: the next start sweeps what both left behind");
             the_next_start_sweeps(&options);
         }
-        assert!(containment.finish(Duration::from_secs(5)));
+        assert!(containment.finish(Duration::from_secs(60)));
     }
     println!("Shim: a killed shim is reported and its orphans die");
     a_killed_shim_is_reported();
@@ -205,7 +205,8 @@ impl Daemon {
         };
         let fds: Vec<BorrowedFd<'_>> =
             [&body, &folder, &null, &theirs, &theirs, &place].map(AsFd::as_fd).to_vec();
-        let request = Request::Start { key, shim: running.shim.is_some() };
+        let hold = if running.shim.is_some() { Hold::Shim } else { Hold::Leaf };
+        let request = Request::Start { key, hold };
         channel::send(&self.guardian.control, &request.encode(), &fds).unwrap();
         running
     }
@@ -243,7 +244,7 @@ impl Daemon {
 
     fn kill(&self, running: &Running) {
         match (&running.leaf, &running.shim) {
-            (Some(leaf), _) => assert!(leaf.kill(Duration::from_secs(5)).unwrap()),
+            (Some(leaf), _) => assert!(leaf.kill(Duration::from_secs(60)).unwrap()),
             (None, Some(shim)) => {
                 channel::send(shim, &Request::Kill { tag: 0 }.encode(), &[]).unwrap();
             }
@@ -254,7 +255,7 @@ impl Daemon {
     /// The proof of emptiness.
     fn prove_empty(&mut self, running: &mut Running) {
         if let Some(leaf) = &running.leaf {
-            assert!(leaf.wait_empty(Duration::from_secs(5)));
+            assert!(leaf.wait_empty(Duration::from_secs(60)));
             self.send(Request::Reap { key: running.key });
             assert_eq!(self.news(running), Report::Reaped { key: running.key });
             running.leaf.as_ref().unwrap().remove().unwrap();
@@ -428,7 +429,7 @@ fn reached(daemon: &mut Daemon) {
             Report::Reached { tag: 2, alive: false, .. } => {}
             other => panic!("{other:?}"),
         }
-        assert!(running.leaf.as_ref().unwrap().wait_empty(Duration::from_secs(5)));
+        assert!(running.leaf.as_ref().unwrap().wait_empty(Duration::from_secs(60)));
     }
     daemon.prove_empty(&mut running);
 }

@@ -1,9 +1,9 @@
 //! Starts cargo, in the root of the workspace.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
 };
 
 use crate::say;
@@ -39,28 +39,25 @@ pub(crate) fn run(mut command: Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
 }
 
-/// Runs to the end and hands each line of stdout to `seen` after it was shown.
+/// Runs to the end and hands each line of stdout and stderr, in the order in which they came, to
+/// `seen` after it was shown.
 /// # Errors
 /// A sentence when it could not be started or failed.
 pub(crate) fn run_watched(mut command: Command, mut seen: impl FnMut(&str)) -> Result<(), String> {
     let shown = announce(&command);
-    let child = command.stdout(Stdio::piped()).spawn();
-    let mut child = child.map_err(|error| format!("cannot start `{shown}`: {error}"))?;
-    for line in lines(&mut child) {
+    let not_started = |error: io::Error| format!("cannot start `{shown}`: {error}");
+    let (out, end) = io::pipe().map_err(not_started)?;
+    command.stdout(end.try_clone().map_err(not_started)?).stderr(end);
+    let mut child = command.spawn().map_err(not_started)?;
+    // With it goes this side's own copy of the end that is written to.
+    drop(command);
+    for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
         say(&line);
         seen(&line);
     }
     let status = child.wait().map_err(|error| format!("cannot wait for `{shown}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{shown}` failed ({status})")) }
-}
-
-fn lines(child: &mut Child) -> impl Iterator<Item = String> {
-    let lossy = |line: Vec<u8>| String::from_utf8_lossy(&line).into_owned();
-    child
-        .stdout
-        .take()
-        .into_iter()
-        .flat_map(move |out| BufReader::new(out).split(b'\n').map_while(Result::ok).map(lossy))
 }
 
 fn announce(command: &Command) -> String {

@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::{
+    bridge,
     command::{self, cargo},
-    say,
-    summary::Summary,
+    suite,
 };
 
 /// Where the tests find the binaries.
@@ -33,15 +33,16 @@ pub(crate) fn ci() -> Result<(), String> {
     test(&[])
 }
 
-/// Builds the binaries, then runs the tests of every suite. All suites run, whatever fails.
+/// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     let binaries = build()?;
-    let mut summary = Summary::default();
-    let outcome = workspace(&binaries, filter, &mut summary);
-    if summary.has_run() {
-        say(&format!("\n{summary}"));
-    }
-    outcome
+    let bridge = bridge::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge)
+}
+
+/// The tests of the bridge alone.
+pub(crate) fn bridge() -> Result<(), String> {
+    bridge::test(&target_folder(), &build()?, &[])
 }
 
 /// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
@@ -50,8 +51,7 @@ pub(crate) fn output(times: u32) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
     tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
     tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
-    let mut summary = Summary::default();
-    command::run_watched(tests, |line| summary.take(line))
+    command::run(tests)
 }
 
 /// The black-box tests whose names hold `filter`, one after the other, repeating what they repeat
@@ -94,33 +94,33 @@ pub(crate) fn vm() -> Result<(), String> {
     command::run(run)
 }
 
-/// The tests of the workspace. Those of clients in other languages follow here as suites of their own.
-fn workspace(binaries: &Path, filter: &[String], summary: &mut Summary) -> Result<(), String> {
-    let mut tests = cargo(&["test", "--locked", "--no-fail-fast"]);
-    if !filter.iter().any(|word| word == "-p" || word == "--package") {
-        tests.arg("--workspace");
-    }
-    tests.args(filter).env(BINARIES_VARIABLE, binaries);
-    command::run_watched(tests, |line| summary.take(line))
-}
+/// What the tests run: binaries, and the client's examples.
+const BUILT: [&str; 14] = [
+    "build",
+    "--locked",
+    "-p",
+    "procd",
+    "-p",
+    "procctl",
+    "-p",
+    "procd-tests",
+    "-p",
+    "procd-client",
+    "-p",
+    "procd-mcp",
+    "--bins",
+    "--examples",
+];
 
-/// Builds what the tests run; the folder it is in. The daemon with failpoints shares every other crate with the plain one,
-/// so it costs the compilation of its own crate once more.
+/// Builds what the tests run; the folder it is in. Both builds are of the same packages, so that they share every other
+/// crate: the daemon with failpoints costs the compilation of two crates once more.
 fn build() -> Result<PathBuf, String> {
     let folder = target_folder().join("debug");
-    command::run(cargo(&["build", "--locked", "-p", "procd", "--features", "failpoints"]))?;
+    let mut failpoints = cargo(&BUILT);
+    failpoints.args(["--features", "procd/failpoints"]);
+    command::run(failpoints)?;
     keep(&folder.join("procd"), &folder.join(FAILPOINTS_FOLDER))?;
-    command::run(cargo(&[
-        "build",
-        "--locked",
-        "-p",
-        "procd",
-        "-p",
-        "procctl",
-        "-p",
-        "procd-tests",
-        "--bins",
-    ]))?;
+    command::run(cargo(&BUILT))?;
     Ok(folder)
 }
 

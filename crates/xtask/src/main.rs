@@ -1,8 +1,11 @@
 //! Development commands of the workspace: `cargo xtask test` and `cargo xtask ci`.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod command;
 mod gate;
+mod sections;
+mod suite;
 mod summary;
 
 use std::{io::Write as _, process::ExitCode};
@@ -54,6 +57,8 @@ enum Task {
     /// A small guest with a real systemd: limits by control groups, as an ordinary user. Skipped
     /// where its tools are missing.
     Vm,
+    /// The MCP bridge with clients that are not ours, which `test` has too.
+    Bridge,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -69,12 +74,16 @@ fn main() -> ExitCode {
         Task::Faults { words } => gate::faults(&words),
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
+        Task::Bridge => gate::bridge(),
         Task::Ci => gate::ci(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            say(&format!("xtask: {message}"));
+            // The tests' own summary is the last word.
+            if !message.is_empty() {
+                say(&format!("xtask: {message}"));
+            }
             ExitCode::FAILURE
         }
     }

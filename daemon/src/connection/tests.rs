@@ -23,7 +23,7 @@ mod output;
 mod world;
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon that is still restoring: it answers hello and status only.
 struct Restoring {

@@ -272,10 +272,16 @@ impl Output {
             }
         };
         let reader = self.shared.reader()?.clone();
+        let shared = Arc::clone(&self.shared);
         let sealed = blocking(move || match taken {
-            Unsealed::Complete(writer) => writer.seal(),
-            Unsealed::Reopened(reader) => reader.seal(),
-            Unsealed::Writing | Unsealed::Nobody => reader.seal(),
+            Unsealed::Complete(mut writer) => match shared.save_rest(&mut writer) {
+                Ok(()) => writer.seal().map_err(|error| (error, Unsealed::Reopened(reader))),
+                Err(error) => Err((error, Unsealed::Complete(writer))),
+            },
+            Unsealed::Reopened(reader) => {
+                reader.seal().map_err(|error| (error, Unsealed::Reopened(reader)))
+            }
+            Unsealed::Writing | Unsealed::Nobody => Err((gone(), Unsealed::Nobody)),
         })
         .await?;
         match sealed {
@@ -283,11 +289,13 @@ impl Output {
                 let mut state = self.shared.state();
                 state.sealed = true;
                 state.status.lost_bytes = sealed.lost_bytes;
+                // What only memory had is on the disk now.
+                state.window.free();
                 let OutputBounds { total, retained_from, complete: _ } = state.bounds;
                 Ok(Some(Sealed { bounds: Bounds { total, retained_from }, ..sealed }))
             }
-            Err(error) => {
-                *lock(&self.shared.unsealed) = Unsealed::Reopened(self.shared.reader()?.clone());
+            Err((error, unsealed)) => {
+                *lock(&self.shared.unsealed) = unsealed;
                 Err(error)
             }
         }
@@ -398,21 +406,23 @@ impl OutputWriter {
     }
 
     /// Completes the output: of a start that failed before it had a stream, or at the end of the
-    /// drain. The memory window is freed.
+    /// drain. The memory window is freed, unless the disk has not its bytes: then it is read from
+    /// until the seal has found room for them.
     pub fn finish(self) -> FinishedOutput {
         let Self { shared, spool, news: _ } = self;
-        let bounds = spool.bounds();
         let status = spool.status();
-        *lock(&shared.unsealed) = Unsealed::Complete(spool);
+        let is_on_disk = spool.unsaved_from().is_none();
         let mut state = shared.state();
-        state.window.free();
+        if is_on_disk {
+            state.window.free();
+        }
         state.status = status;
-        state.bounds = OutputBounds {
-            total: bounds.total,
-            retained_from: bounds.retained_from,
-            complete: true,
-        };
+        state.take_bounds(spool.bounds());
+        state.bounds.complete = true;
+        let OutputBounds { total, retained_from, complete: _ } = state.bounds;
+        let bounds = Bounds { total, retained_from };
         drop(state);
+        *lock(&shared.unsealed) = Unsealed::Complete(spool);
         shared.grown.notify_waiters();
         FinishedOutput { bounds, status }
     }
@@ -438,6 +448,17 @@ impl Shared {
         lock(&self.state)
     }
 
+    /// Stores the end of the output that only the memory window has.
+    fn save_rest(&self, writer: &mut SpoolWriter) -> Result<(), StoreError> {
+        let Some(hole) = writer.unsaved_from() else { return Ok(()) };
+        let (from, bytes) = {
+            let state = self.state();
+            let from = hole.max(state.window_start()).max(state.bounds.retained_from);
+            (from, state.window.read(from, usize::MAX).unwrap_or_default())
+        };
+        writer.save_rest(from, &bytes)
+    }
+
     fn reader(&self) -> Result<&SpoolReader, StoreError> {
         match &self.spool {
             Spool::Readable(reader) => Ok(reader),
@@ -459,9 +480,10 @@ impl State {
         }
     }
 
-    /// The first byte in memory; the total when there is none.
+    /// The first byte in memory; the total when there is none, as of a restored output.
     fn window_start(&self) -> u64 {
-        if self.bounds.complete { self.bounds.total } else { self.window.start() }
+        let is_behind = self.window.end() < self.bounds.total;
+        if is_behind { self.bounds.total } else { self.window.start() }
     }
 
     /// Takes over the bounds of the spool. Bytes that only the memory window has count as kept,
@@ -471,6 +493,10 @@ impl State {
         let retained_from = kept.max(spool.total.saturating_sub(self.spool_ceiling));
         self.bounds = OutputBounds { total: spool.total, retained_from, complete: false };
     }
+}
+
+fn gone() -> StoreError {
+    StoreError::io("seal", Path::new("spool"), std::io::ErrorKind::NotFound)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

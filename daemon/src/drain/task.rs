@@ -1,7 +1,8 @@
 //! The drain task of one process.
 //!
 //! ```text
-//! (readable -> one read -> append)* -> asked to finish -> read what is left -> complete
+//! (readable -> one read -> append)* -> asked to finish -> read what is there -> complete
+//!        ^--- asked to catch up -> read what is there
 //! ```
 //!
 //! It sleeps when nothing is due and holds no buffer then: a thread has one for all its tasks.
@@ -12,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use procd_store::spool::Source;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::Streams;
 use super::output::{FinishedOutput, OutputWriter};
@@ -33,6 +34,7 @@ thread_local! {
 enum Event {
     Stdout,
     Stderr,
+    CatchUp(oneshot::Sender<()>),
     Finish,
     Sync(SyncStep),
 }
@@ -52,7 +54,7 @@ pub(super) async fn drain(
     streams: Streams,
     syncs: Arc<Semaphore>,
     clock: Clock,
-    mut finish: oneshot::Receiver<()>,
+    mut asked: mpsc::Receiver<oneshot::Sender<()>>,
 ) -> FinishedOutput {
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {
@@ -67,7 +69,7 @@ pub(super) async fn drain(
         let event = tokio::select! {
             () = readable(&mut drain.stdout) => Event::Stdout,
             () = readable(&mut drain.stderr) => Event::Stderr,
-            _ = &mut finish => Event::Finish,
+            ask = asked.recv() => ask.map_or(Event::Finish, Event::CatchUp),
             step = drain.sync.next() => Event::Sync(step),
         };
         match event {
@@ -77,8 +79,17 @@ pub(super) async fn drain(
                 drain.sync.step(step, drain.writer.spool());
                 drain.writer.note_status();
             }
+            Event::CatchUp(told) => {
+                if drain.read_what_is_there().await > 0 {
+                    drain.sync.note_write();
+                }
+                if told.send(()).is_err() {
+                    tracing::debug!("whoever asked for an output has gone on without it");
+                }
+            }
             Event::Finish => {
-                drain.read_what_is_left().await;
+                drain.read_what_is_there().await;
+                drop((drain.stdout.take(), drain.stderr.take()));
                 return drain.writer.finish();
             }
         }
@@ -120,31 +131,41 @@ impl Drain {
         }
     }
 
-    /// Reads what each stream holds now and closes it.
-    async fn read_what_is_left(&mut self) {
-        for stream in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
-            // The measure is taken once: a stranger may go on writing for ever.
+    /// Reads what each stream holds now: so many bytes.
+    async fn read_what_is_there(&mut self) -> usize {
+        let mut count = 0;
+        for stream in [&self.stdout, &self.stderr].into_iter().flatten() {
+            // The measure is taken once: whoever has the other end may go on writing for ever.
             let mut left = stream.waiting();
             while left > 0 {
-                let Some(len) = self.read_rest(&stream, left) else { break };
+                let Some(len) = read_rest(&mut self.writer, stream, left, self.clock) else {
+                    break;
+                };
                 left = left.saturating_sub(len);
+                count += len;
                 tokio::task::yield_now().await;
             }
         }
+        count
     }
+}
 
-    fn read_rest(&mut self, stream: &Stream, left: usize) -> Option<usize> {
-        BUFFER.with_borrow_mut(|buffer| {
-            let len = left.min(buffer.len());
-            match stream.read_now(buffer.get_mut(..len)?) {
-                ReadOutcome::Bytes(len) => {
-                    append(&mut self.writer, buffer, len, stream.source(), self.clock);
-                    Some(len)
-                }
-                ReadOutcome::Empty | ReadOutcome::End => None,
+fn read_rest(
+    writer: &mut OutputWriter,
+    stream: &Stream,
+    left: usize,
+    clock: Clock,
+) -> Option<usize> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let len = left.min(buffer.len());
+        match stream.read_now(buffer.get_mut(..len)?) {
+            ReadOutcome::Bytes(len) => {
+                append(writer, buffer, len, stream.source(), clock);
+                Some(len)
             }
-        })
-    }
+            ReadOutcome::Empty | ReadOutcome::End => None,
+        }
+    })
 }
 
 fn append(writer: &mut OutputWriter, buffer: &[u8], len: usize, source: Source, clock: Clock) {

@@ -137,6 +137,28 @@ async fn what_was_written_before_the_end_is_there_also_from_a_short_life() {
 }
 
 #[tokio::test]
+async fn what_was_written_before_a_catching_up_is_there_after_it() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    let (output, writer) = folder.output(1 << 20, 1 << 20);
+    let ((out, mut out_end), (err, mut err_end)) = (pipe(), pipe());
+    let task = drains.start(writer, streams(out, err));
+    for round in 1..=500_u64 {
+        out_end.write_all(b"out").unwrap();
+        err_end.write_all(b"err").unwrap();
+        tokio::time::timeout(LONG, task.catch_up()).await.unwrap();
+        assert_eq!(
+            output.bounds(),
+            OutputBounds { total: 6 * round, retained_from: 0, complete: false }
+        );
+    }
+    // What comes later is read as ever.
+    out_end.write_all(b"more").unwrap();
+    reaches(&output, 3004).await;
+    assert_eq!(task.finish().await.bounds.total, 3004);
+}
+
+#[tokio::test]
 async fn a_stranger_that_holds_the_other_end_is_not_waited_for() {
     let folder = Folder::new();
     let drains = Drains::new(1).unwrap();
@@ -244,6 +266,70 @@ async fn without_a_disk_recent_output_stays_readable_and_the_rest_is_an_exact_ga
     assert_eq!(page.next(), finished.bounds.total);
 }
 
+/// The window used to go with the process, and all of the output with it where the disk had
+/// nothing of it.
+#[tokio::test]
+async fn the_end_that_only_memory_has_stays_readable_until_the_seal_finds_room_for_it() {
+    for blocked_at in [0, 10_000] {
+        let folder = Folder::new();
+        let spool = folder.0.join("spool");
+        let drains = Drains::new(1).unwrap();
+        let (output, writer) = folder.output(1_000, 1 << 20);
+        let (reader, mut end) = pipe();
+        let task = drains.start(writer, merged(reader));
+        let all: Vec<u8> = numbered_lines(0, 20_000);
+        let (first, rest) = all.split_at(blocked_at);
+        if !first.is_empty() {
+            // Room for the first segment only.
+            std::fs::create_dir(&spool).unwrap();
+            std::fs::create_dir(spool.join("1.seg")).unwrap();
+            end.write_all(first).unwrap();
+            reaches(&output, first.len() as u64).await;
+        } else {
+            std::fs::write(&spool, "in the way").unwrap();
+        }
+        let writing = std::thread::spawn({
+            let rest = rest.to_vec();
+            move || end.write_all(&rest).unwrap()
+        });
+        let total = all.len() as u64;
+        reaches(&output, total).await;
+        writing.join().unwrap();
+        let finished = task.finish().await;
+        assert!(finished.status.degraded && finished.status.lost_bytes > 1_000, "{finished:?}");
+        let newest = |page: &procd_store::spool::RawPage| {
+            assert_eq!((page.from, page.next()), (total - 1_000, total));
+            assert!(all.ends_with(&page.bytes), "other bytes than were written");
+        };
+        newest(&output.read(total - 1_000, 1 << 20).await.unwrap());
+        assert!(output.seal().await.is_err(), "no room for the end yet");
+        newest(&output.read(total - 1_000, 1 << 20).await.unwrap());
+        if first.is_empty() {
+            std::fs::remove_file(&spool).unwrap();
+        } else {
+            std::fs::remove_dir(spool.join("1.seg")).unwrap();
+        }
+        let sealed = output.seal().await.unwrap().unwrap();
+        assert_eq!(
+            sealed.lost_bytes,
+            finished.status.lost_bytes - 1_000,
+            "what was kept after all"
+        );
+        newest(&output.read(total - 1_000, 1 << 20).await.unwrap());
+        // What is not there is a gap, exactly as long as is told.
+        let reopened = Output::reopen(SpoolReader::open(&spool, BOOT).unwrap(), total, true);
+        let (mut cursor, mut gaps) = (0, 0);
+        while cursor < total {
+            let page = reopened.read(cursor, 1 << 20).await.unwrap();
+            let from = usize::try_from(page.from).unwrap();
+            assert!(all[from..].starts_with(&page.bytes), "other bytes than were written");
+            gaps += page.gap_bytes();
+            cursor = page.next();
+        }
+        assert_eq!(gaps, sealed.lost_bytes);
+    }
+}
+
 #[tokio::test]
 async fn a_listener_wakes_only_for_what_comes_after_it() {
     let folder = Folder::new();
@@ -271,8 +357,8 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
 fn an_idle_process_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, finish) = oneshot::channel();
-    let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, finish);
+    let (_asker, asked) = mpsc::channel(1);
+    let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");
 }

@@ -22,6 +22,7 @@ use procd_store::folder::StateFolder;
 use procd_sys::containment::{Containment, ContainmentOptions, Established, Mode};
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 use rustix::process::{Resource, Rlimit};
 use uuid::Uuid;
 
@@ -79,11 +80,12 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let drains = Arc::new(step("start the drains", Drains::new(drain_threads()))?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
-    let budgets = budgets(&config);
+    let budgets = budgets(&config, &folder);
     let announcement = announcement.clone();
     let containment = ground.containment.clone();
     let ended = runtime.block_on(async {
-        let options = runner_options(&config, ground.open_files_soft, folder.path());
+        let guarantees = guarantees(ground.containment.tier(), ground.isolation);
+        let options = runner_options(&config, &ground, folder.path());
         let Ground { containment, guardian, held, .. } = ground;
         let tier = containment.tier();
         let warnings = warnings(&containment);
@@ -93,7 +95,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
             socket,
             folder,
             tier,
-            guarantees: guarantees(tier),
+            guarantees,
             warnings,
             budgets,
             instance_id,
@@ -148,6 +150,7 @@ fn start_logging(config: &Config, is_private: bool, folder: &Path) -> Result<(),
 /// What commands stand on.
 struct Ground {
     containment: Containment,
+    isolation: Option<Isolation>,
     guardian: Launched,
     held: Vec<OwnedFd>,
     open_files_soft: Option<u64>,
@@ -161,7 +164,7 @@ fn ground(
     socket_lock: std::os::fd::BorrowedFd<'_>,
 ) -> Result<Ground, Failed> {
     let choices = &config.choices;
-    let Established { containment, swept } =
+    let Established { containment, swept, isolation } =
         procd_sys::containment::establish(&ContainmentOptions {
             mode: match choices.containment {
                 config::Containment::Auto => Mode::Auto,
@@ -183,11 +186,15 @@ fn ground(
             message: "off, it needs tier 1, and this machine gives tier 2",
         }));
     }
+    if let Err(reason) = &isolation {
+        tracing::info!(reason, "no start can be isolated");
+    }
+    let isolation = isolation.ok();
     let locks = [folder.lock_fd(), socket_lock];
     let guardian = step("start the guardian", procd_sys::guardian::launch(&containment, &locks))?;
     let held = locks.iter().map(|lock| lock.try_clone_to_owned()).collect();
     let held = step("keep the locks for the next guardian", held)?;
-    Ok(Ground { containment, guardian, held, open_files_soft: raise_open_files() })
+    Ok(Ground { containment, isolation, guardian, held, open_files_soft: raise_open_files() })
 }
 
 /// Raises the daemon's own limit of open files to what it may have; returns what it was, which
@@ -201,13 +208,10 @@ fn raise_open_files() -> Option<u64> {
     given.current
 }
 
-fn runner_options(
-    config: &Config,
-    open_files_soft: Option<u64>,
-    state_folder: &Path,
-) -> RunnerOptions {
+fn runner_options(config: &Config, ground: &Ground, state_folder: &Path) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
+        isolation: ground.isolation,
         limits: Arc::new(config.limits.clone()),
         environment: EnvironmentOptions {
             inherited: std::env::vars_os().collect(),
@@ -218,7 +222,7 @@ fn runner_options(
         shell: choices.shell.clone(),
         child: ChildOptions {
             umask: choices.child_umask,
-            open_files_soft,
+            open_files_soft: ground.open_files_soft,
             no_new_privileges: choices.no_new_privileges,
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
@@ -230,10 +234,11 @@ fn runner_options(
     }
 }
 
-fn budgets(config: &Config) -> Budgets {
+fn budgets(config: &Config, folder: &StateFolder) -> Budgets {
+    let spool = config.limits.spool_daemon_bytes;
     Budgets {
         memory: procd_store::budget::Budget::new(config.limits.memory_daemon_bytes),
-        spool: procd_store::budget::Budget::new(config.limits.spool_daemon_bytes),
+        spool: procd_store::budget::Budget::beside_ballast(spool, folder.ballast_path()),
     }
 }
 
@@ -242,7 +247,8 @@ fn drain_threads() -> usize {
 }
 
 /// What a tier guarantees. Source: spec, containment, *Tiers*.
-fn guarantees(tier: Option<Tier>) -> Vec<String> {
+fn guarantees(tier: Option<Tier>, isolation: Option<Isolation>) -> Vec<String> {
+    let isolated = "a process started with `isolate` sees no other, and the kernel ends it as one";
     let sentences: &[&str] = match tier {
         Some(Tier::Cgroup) => &[
             "each process has a control group of its own, joined before its first instruction",
@@ -252,9 +258,11 @@ fn guarantees(tier: Option<Tier>) -> Vec<String> {
             "each process has a shim that adopts and ends every descendant, however it detaches",
             "the tree is proven empty when the shim has no child left",
         ],
-        None => &[],
+        // Of single processes only.
+        Some(Tier::Pidns) | None => &[],
     };
-    sentences.iter().map(|&sentence| sentence.to_owned()).collect()
+    let isolated = isolation.and(tier).map(|_| isolated);
+    sentences.iter().copied().chain(isolated).map(str::to_owned).collect()
 }
 
 /// What a person should know. The reasons name places of this machine: they go to the log.

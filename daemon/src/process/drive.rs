@@ -31,7 +31,7 @@ use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
 use super::lineage::Grown;
 use super::signals::SignalOrder;
-use super::tree::{Tree, sigterm};
+use super::tree::{Shimmed, Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
 use crate::clock::Clock;
 use crate::drain::DrainTask;
@@ -45,6 +45,8 @@ pub(super) use watchdog::Watchdog;
 
 /// A killed tree that is not empty is complained of this often.
 const COMPLAIN_EACH: Duration = Duration::from_secs(10);
+/// How long the end of a leader waits for what it wrote.
+const CATCH_UP_MAX: Duration = Duration::from_secs(5);
 /// Between two writes of a kill: first and longest.
 const KILL_PAUSE_FIRST: Duration = Duration::from_millis(20);
 const KILL_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -101,6 +103,8 @@ pub(super) struct Driver {
     /// Named signals that are not answered.
     pub(super) named: VecDeque<SignalOrder>,
     pub(super) inspector: Arc<TreeInspector>,
+    /// The leader, once it exists, and also when it has ended.
+    pub(super) pid: Option<i32>,
     pub(super) kill: Option<KillClock>,
     /// Requests whose signal went out and that are not answered.
     pub(super) asked: Vec<Request>,
@@ -229,6 +233,7 @@ impl Driver {
         let Phase::Starting { leader, aborted } = &mut self.phase else { return };
         *leader = Some(pid);
         let aborted = *aborted;
+        self.pid = Some(pid);
         self.show();
         if aborted {
             self.kill_tree(None).await;
@@ -281,7 +286,28 @@ impl Driver {
             Tree::Group(group) => group.count(Some(leader)).await,
             Tree::Shim(_) => seen_by_shim,
         };
+        let order = if leftovers > 0 { self.catch_up().await } else { None };
         self.reports.send(Report::LeaderEnded { leader: end, leftovers }).await;
+        if let Some(order) = order {
+            self.on_order(order).await;
+        }
+    }
+
+    /// What the leader has written is read before its end is told, since whoever hears of it looks
+    /// at the output. Not at the cost of an order, which comes back, nor for ever on a dead disk.
+    async fn catch_up(&self) -> Option<Order> {
+        let drain = self.drain.as_ref()?;
+        let catching_up = tokio::time::timeout(CATCH_UP_MAX, drain.catch_up());
+        tokio::select! {
+            biased;
+            order = self.orders.next() => Some(order),
+            caught_up = catching_up => {
+                if caught_up.is_err() {
+                    tracing::warn!("the end of a leader is told before its output was read");
+                }
+                None
+            }
+        }
     }
 
     async fn on_shim_gone(&mut self, clean: bool) -> Outcome {
@@ -294,12 +320,21 @@ impl Driver {
             return Outcome::Failed(failure::NO_GUARDIAN);
         }
         if is_empty && self.is_over() {
+            self.prove_leaf_empty().await;
             self.withhold().await;
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
         } else {
             Outcome::Lost(LossCause::ContainmentLost)
+        }
+    }
+
+    /// The init's own group: its init has gone, and everything with it.
+    async fn prove_leaf_empty(&mut self) {
+        let Tree::Shim(Shimmed { leaf: Some(leaf), .. }) = &mut self.tree else { return };
+        while !leaf.prove_empty() {
+            leaf.changed().await;
         }
     }
 
@@ -508,8 +543,10 @@ impl Driver {
         taken.into_iter().map(|(_, error)| error).collect()
     }
 
+    /// What a shim says and what the guardian says of it come by two ways: a short leader may have
+    /// ended before the shim is known here.
     fn show(&self) {
-        let Some(leader) = self.live_leader() else { return };
+        let Some(leader) = self.pid else { return };
         let place = match &self.tree {
             Tree::Group(group) => Some(Place::Leaf(Arc::clone(group.leaf()))),
             Tree::Shim(shim) => shim.pid.map(Place::Shim),

@@ -7,11 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use procd_core::Tier;
 use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
 use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::cgroup::controllers::{Controllers, GroupLimits};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
+use procd_sys::isolation::Isolation;
 use rustix::io::Errno;
 
 use super::environment::DEFAULT_PATH;
@@ -35,6 +37,8 @@ pub struct Plan {
     pub(super) merge_streams: bool,
     /// A terminal of this size in place of pipes.
     pub(super) tty: Option<TtySize>,
+    /// A PID namespace of its own.
+    pub(super) isolation: Option<Isolation>,
     /// Whether its processes may connect to this daemon.
     pub(super) may_connect: bool,
     /// Limits that its control group holds.
@@ -63,6 +67,7 @@ impl Plan {
             stdin: StdinMode::Null,
             merge_streams: false,
             tty: None,
+            isolation: None,
             may_connect: false,
             group: GroupLimits::default(),
             watched: limits::Watched::default(),
@@ -100,6 +105,8 @@ pub(super) fn make(
         environment.insert("TMPDIR".into(), fencing.temporary().into());
     }
     let ceilings = ceilings(options, request)?;
+    let isolation = isolation(options, request, folder.as_ref().ok())?;
+    let tier = if isolation.is_some() { Tier::Pidns } else { ground.tier };
     let (held, limits) = limits::hold(&request.limits, ground.controllers)?;
     let mut image = image(options, request, &environment)?;
     image.options.limits = held.child;
@@ -111,6 +118,7 @@ pub(super) fn make(
         stdin: request.stdin,
         merge_streams: request.merge_streams,
         tty: request.tty,
+        isolation,
         may_connect: request.allow_client,
         group: held.group,
         watched: held.watched,
@@ -119,7 +127,7 @@ pub(super) fn make(
     };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),
-        tier: ground.tier,
+        tier,
         ceilings,
         limits,
         claim,
@@ -215,6 +223,28 @@ pub(super) fn folder_cause(errno: Errno) -> SpawnCause {
         Errno::NOMEM => SpawnCause::OutOfMemory,
         _ => SpawnCause::Other,
     }
+}
+
+/// The namespace that was asked for.
+fn isolation(
+    options: &RunnerOptions,
+    request: &StartRequest,
+    folder: Option<&OwnedFd>,
+) -> Result<Option<Isolation>, Refusal> {
+    if !request.isolate {
+        return Ok(None);
+    }
+    // A folder there is a window to all processes.
+    let is_proc = |folder: &OwnedFd| {
+        rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+    };
+    if folder.is_some_and(is_proc) {
+        let message = "`cwd` lies in /proc, which an isolated process cannot see".to_owned();
+        return Err(Refusal::Invalid { field: "cwd", message });
+    }
+    options.isolation.map(Some).ok_or_else(|| Refusal::Containment {
+        message: "`isolate`: this system gives no PID namespace".to_owned(),
+    })
 }
 
 /// A request may lower a ceiling, never raise it.

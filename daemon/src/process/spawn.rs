@@ -6,6 +6,7 @@ use std::sync::Arc;
 use procd_sys::cgroup::Leaf;
 use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::containment::Containment;
+use procd_sys::message;
 use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -49,6 +50,7 @@ struct Ready {
     terminal: Option<Arc<Terminal>>,
     tree: Tree,
     shim: Option<AsyncFd<OwnedFd>>,
+    kind: message::Hold,
     scratch: Option<Scratch>,
 }
 
@@ -62,8 +64,8 @@ impl Start {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, terminal, tree, shim, scratch } = ready;
-        let news = self.link.ask_start(key, shim.is_some(), descriptors).await;
+        let Ready { descriptors, streams, terminal, tree, shim, kind, scratch } = ready;
+        let news = self.link.ask_start(key, kind, descriptors).await;
         let driver = Driver {
             key,
             link: self.link,
@@ -78,6 +80,7 @@ impl Start {
             signals: self.signals,
             named: std::collections::VecDeque::new(),
             inspector: self.inspector,
+            pid: None,
             kill: None,
             asked: Vec::new(),
             refused: Vec::new(),
@@ -96,7 +99,10 @@ impl Start {
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
         let group = plan.group;
-        let take = move || Materials::take(plan, &containment, leaf_name(key));
+        let take = move || {
+            crate::failpoint::hit("spawn-materials");
+            Materials::take(plan, &containment, leaf_name(key))
+        };
         let materials = match tokio::task::spawn_blocking(take).await {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,
             Err(error) => {
@@ -106,10 +112,7 @@ impl Start {
             }
         };
         let Materials { descriptors, streams, stdin, terminal, hold, scratch } = materials;
-        let leaf = match &hold {
-            Hold::Leaf(leaf) => Some(Arc::clone(leaf)),
-            Hold::Shim(_) => None,
-        };
+        let (leaf, kind) = (hold.leaf().map(Arc::clone), hold.kind());
         let result = if self.is_aborted() {
             Err(Report::Aborted)
         } else {
@@ -117,7 +120,9 @@ impl Start {
                 .map_err(|error| Report::SpawnFailed(system_failure(&error)))
         };
         match result {
-            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim, scratch }),
+            Ok((tree, shim)) => {
+                Ok(Ready { descriptors, streams, terminal, tree, shim, kind, scratch })
+            }
             Err(report) => {
                 remove_unused(leaf).await;
                 Err(report)
@@ -140,6 +145,13 @@ impl Start {
         Ok(match hold {
             Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf, group)), None),
             Hold::Shim(socket) => (Tree::Shim(Shimmed::default()), Some(watched_both(socket)?)),
+            Hold::Init { socket, leaf, isolation: _ } => {
+                let shim = Shimmed {
+                    leaf: leaf.map(|leaf| Group::new(leaf, group)),
+                    ..Shimmed::default()
+                };
+                (Tree::Shim(shim), Some(watched_both(socket)?))
+            }
         })
     }
 

@@ -35,6 +35,10 @@ pub(super) fn unsuccessful(state: v1::ProcessState, process_id: ProcessId) -> Op
     Some(ErrorBody::with_details(code, text, details))
 }
 
+fn named(field: &str) -> Details {
+    Details { field: Some(field.to_owned()), ..Details::default() }
+}
+
 /// Code and details of a refusal. The sentence is the refusal's own.
 pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
     use ErrorCode as C;
@@ -43,8 +47,8 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::NotFound | Refusal::NoNotification | Refusal::SessionNotFound => {
             (C::NotFound, none())
         }
-        Refusal::Invalid { field, .. } => (C::InvalidArguments, of_field(field)),
-        Refusal::Parameter { field, .. } => (C::InvalidArguments, of_field(field)),
+        Refusal::Invalid { field, .. } => (C::InvalidArguments, named(field)),
+        Refusal::Parameter { field, .. } => (C::InvalidArguments, named(field)),
         Refusal::Quota(quota) => of_quota(quota),
         Refusal::Disk { max, in_use } => {
             (C::OutputQuotaExceeded, of_limit("disk_bytes", Scope::Daemon, *max, *in_use))
@@ -60,7 +64,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::Busy { process_id: handle } => {
             (C::WorkspaceBusy, Details { process_id: handle.map(process_id), ..none() })
         }
-        Refusal::KeyCollision => (C::IdempotencyCollision, of_field("request_key")),
+        Refusal::KeyCollision => (C::IdempotencyCollision, named("request_key")),
         Refusal::KeyRemoved { process_id: handle } => {
             (C::NotFound, Details { process_id: Some(process_id(*handle)), ..none() })
         }
@@ -98,13 +102,10 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::CursorGap { .. } => (C::CursorGap, none()),
         Refusal::SpoolCorrupt => (C::SpoolCorrupt, none()),
+        Refusal::ManifestCorrupt => (C::ManifestCorrupt, none()),
         Refusal::Internal => (C::Internal, none()),
     };
     ErrorBody::with_details(code, sentence(refusal), details)
-}
-
-fn of_field(field: &str) -> Details {
-    Details { field: Some(field.to_owned()), ..Details::default() }
 }
 
 fn of_plan(refusal: &PlanRefusal) -> (ErrorCode, Details) {
@@ -145,6 +146,7 @@ fn sentence(refusal: &Refusal) -> String {
         }
         Refusal::Signal(SignalRefusal::Busy) => "too many signals wait for the process".to_owned(),
         Refusal::NotFound
+        | Refusal::ManifestCorrupt
         | Refusal::NoNotification
         | Refusal::SessionNotFound
         | Refusal::Invalid { .. }
@@ -216,6 +218,7 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
         SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
         SpawnCause::Fence => (ErrorCode::LifetimeEnforcementUnavailable, ""),
+        SpawnCause::Isolation => (ErrorCode::LifetimeEnforcementUnavailable, ""),
     };
     let errno =
         (failure.errno != 0).then(|| format!("{:?}", nix::errno::Errno::from_raw(failure.errno)));
@@ -244,6 +247,7 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::Guardian => "the guardian could not start the command",
         SpawnCause::Terminal => "no terminal is to be had from the system",
         SpawnCause::Fence => "the kernel does not hold the command to its access",
+        SpawnCause::Isolation => "the system gave no namespace for the command",
     }
 }
 

@@ -11,13 +11,17 @@ use super::output::page_at;
 use super::page::{Form, Room};
 use super::process::handle;
 use super::wait::{self, Goal, Target};
-use super::{Client, Done, Reply, as_count, keys, millis};
+use super::{Client, Done, FrameRoom, Reply, as_count, keys, millis};
 use crate::session::Bound;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{Given, Input};
 use crate::supervisor::view::ProcessView;
 
-pub(super) async fn input(client: &Client, params: v1::InputParams) -> Result<Done, ErrorBody> {
+pub(super) async fn input(
+    client: &Client,
+    mut params: v1::InputParams,
+    room: FrameRoom,
+) -> Result<Done, ErrorBody> {
     let bound = client.bound()?;
     let supervisor = client.supervisor().await?;
     let found = supervisor.find(bound.caller(), handle(params.process_id)).await;
@@ -39,6 +43,9 @@ pub(super) async fn input(client: &Client, params: v1::InputParams) -> Result<Do
         size: size(params.rows, params.cols),
     };
     let accepted = stdin.push(given).map_err(|error| wire(&Refusal::Input(error)))?;
+    // From now on the queue has the bytes.
+    (params.data, params.data_base64) = (None, None);
+    drop(room);
     let flushed = flush(client, stdin.as_ref(), params.flush_ms).await;
     drop(slot);
     let form = form(&params);

@@ -25,7 +25,7 @@ use super::output::{self, page_at};
 use super::page::{self, Form, Room};
 use super::process::owner_of;
 use super::wait::sleep_until;
-use super::{Client, Done, Reply, as_count, invalid, lease, millis, record, tail};
+use super::{Client, Done, FrameRoom, Reply, as_count, invalid, lease, millis, record, tail};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
     AskedFence, AskedKey, AskedLimits, AskedShell, Guard, Program, StartRequest, StdinMode,
@@ -55,6 +55,7 @@ pub(super) async fn start(
     client: &Arc<Client>,
     params: v1::StartParams,
     cancel: &CancellationToken,
+    room: FrameRoom,
 ) -> Result<Done, ErrorBody> {
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
@@ -72,6 +73,8 @@ pub(super) async fn start(
     }
     let starting = Starting::begin(supervisor.clone(), owner, request);
     let Started { view } = starting.finish(cancel).await?;
+    // A command may run for days.
+    drop(room);
     let unanswered = Unanswered { supervisor, owner, handle: view.handle };
     let mut watched = view.clone();
     let woke_by = tokio::select! {
@@ -170,6 +173,7 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        isolate: params.isolate.unwrap_or(false),
         allow_client: params.allow_client.unwrap_or(false),
         shell: AskedShell {
             program: params.shell.map(OsString::from),

@@ -122,7 +122,7 @@ fn a_silent_holder_of_the_lock_is_waited_for_and_then_named() {
     let error = bind(&folder.socket(), Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, SocketError::Held { holder: Some(_), .. }), "{error}");
     let release = std::thread::spawn(move || drop(lock));
-    assert!(bind(&folder.socket(), Duration::from_secs(10)).is_ok());
+    assert!(bind(&folder.socket(), Duration::from_secs(60)).is_ok());
     release.join().unwrap();
 }
 
@@ -176,7 +176,7 @@ fn fifty_that_start_at_once_over_a_stale_socket_give_one_daemon() {
                 let (path, barrier) = (folder.socket(), barrier.clone());
                 std::thread::spawn(move || {
                     barrier.wait();
-                    bind(&path, Duration::from_secs(30))
+                    bind(&path, Duration::from_secs(60))
                 })
             })
             .collect();

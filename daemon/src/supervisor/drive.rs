@@ -104,6 +104,7 @@ impl Task {
     }
 
     fn spawned(&mut self, handle: Handle, pid: i32) {
+        crate::failpoint::hit("spawn-answered");
         let now = self.clock.monotonic();
         let Some(entry) = self.table.get_mut(handle) else { return };
         entry.record.os.pid = Some(pid);

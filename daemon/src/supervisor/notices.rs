@@ -300,6 +300,7 @@ impl Task {
 
     /// The answer is durable, or could not be saved.
     pub(super) fn answer_logged(&mut self, session: SessionId, command_id: Uuid, saved: bool) {
+        crate::failpoint::hit("ack-durable");
         for reply in self.notices.replies.remove(&(session, command_id)).unwrap_or_default() {
             let storage = Refusal::Setup { cause: "storage", process_id: None };
             drop(reply.send(if saved { Ok(()) } else { Err(storage) }));
@@ -331,15 +332,22 @@ impl Task {
         }
     }
 
-    /// The record of a process is removed: its notification stays, if somebody might want it.
-    pub(super) fn record_gone(&mut self, session: SessionId, command_id: Uuid) {
+    /// The record of a process is removed: its notification stays, if somebody might want it. Then
+    /// it has to be written again, since so far it may stand in the file of the record only.
+    pub(super) fn record_gone(
+        &mut self,
+        session: SessionId,
+        command_id: Uuid,
+    ) -> Option<Notification> {
         let is_wanted =
             self.sessions.get(&session).is_some_and(|known| known.record.had_subscriber);
-        let of_session = self.notices.sessions.get(&session);
-        let number = of_session.and_then(|all| all.numbers.get(&command_id)).copied();
-        if let Some(number) = number.filter(|_| !is_wanted) {
-            self.drop_notification(session, number, false);
+        let of_session = self.notices.sessions.get(&session)?;
+        let number = of_session.numbers.get(&command_id).copied()?;
+        if is_wanted {
+            return of_session.open.get(&number).map(|open| open.notification.clone());
         }
+        self.drop_notification(session, number, false);
+        None
     }
 
     fn drop_notification(&mut self, session: SessionId, number: u64, is_counted: bool) {

@@ -12,6 +12,9 @@ pub enum Refusal {
     /// Unknown, removed or foreign: one answer for all of them.
     #[error("no such process")]
     NotFound,
+    /// For an operator: its record was damaged and is in quarantine.
+    #[error("the record of the process is damaged; what is left of it is in quarantine")]
+    ManifestCorrupt,
     /// Unknown notification, or one of another loop.
     #[error("no such notification")]
     NoNotification,

@@ -58,7 +58,7 @@ impl Task {
         }
         self.events_gone(session, entry.events.iter().map(|held| held.seq));
         let events_through = entry.events.last().map_or(0, |held| held.seq);
-        self.record_gone(session, entry.record.ids.notification);
+        let outlives = self.record_gone(session, entry.record.ids.notification);
         let key = self.kept_key(&entry.record);
         let removal = Removal::Process {
             session_id: session,
@@ -67,7 +67,8 @@ impl Task {
             key: key.clone(),
         };
         crate::failpoint::hit("removal-before-append");
-        let batch = vec![LogRecord::from(removal.clone())];
+        let mut batch = vec![LogRecord::from(removal.clone())];
+        batch.extend(outlives.map(LogRecord::from));
         let submitted = self.journal.submit(Tag::Removal(handle), batch);
         crate::failpoint::hit("removal-after-append");
         let seq = submitted.first().map_or(entry.seq, |submitted| submitted.seq);

@@ -164,7 +164,6 @@ impl Task {
         let max = self.limits.retained_session_max;
         let max = own.map_or(max, |own| own.min(max));
         while let Some(handle) = self.retention.surplus(session, max) {
-            crate::failpoint::hit("removal-of-surplus");
             self.evict(handle);
         }
         self.evict_for_room(self.margin());
@@ -172,8 +171,10 @@ impl Task {
     }
 
     fn evict(&mut self, handle: Handle) {
+        crate::failpoint::hit("eviction-before");
         self.retention.forget(handle);
         self.remove_process(handle, None);
+        crate::failpoint::hit("eviction-after");
     }
 
     fn margin(&self) -> u64 {

@@ -144,6 +144,7 @@ impl Task {
             self.sessions.insert(session.record.session_id, session);
         }
         self.start_idle_clocks();
+        self.table.set_corrupt(recovered.corrupt);
         for (seq, removal) in recovered.kept_keys {
             self.restore_removed_key(seq, removal);
         }

@@ -1,6 +1,6 @@
 //! The process table and its orders: by handle, by age, by session.
 
-use std::collections::{BTreeMap, HashMap, hash_map};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map};
 
 use procd_core::{Handle, SessionId};
 
@@ -15,6 +15,8 @@ pub(super) struct Table {
     by_age: BTreeMap<u64, Handle>,
     by_session: HashMap<SessionId, BTreeMap<u64, Handle>>,
     next_number: u64,
+    /// Handles whose record is in quarantine.
+    corrupt: HashSet<Handle>,
 }
 
 impl Table {
@@ -46,7 +48,20 @@ impl Table {
     }
 
     pub(super) fn contains(&self, handle: Handle) -> bool {
-        self.entries.contains_key(&handle)
+        self.entries.contains_key(&handle) || self.corrupt.contains(&handle)
+    }
+
+    /// Takes over the handles whose record is in quarantine.
+    pub(super) fn set_corrupt(&mut self, corrupt: HashSet<Handle>) {
+        self.corrupt = corrupt;
+    }
+
+    /// What a caller is told of a handle it cannot have: only an operator learns of damage.
+    fn absent(&self, caller: Caller, handle: Handle) -> Refusal {
+        match caller {
+            Caller::Operator if self.corrupt.contains(&handle) => Refusal::ManifestCorrupt,
+            Caller::Operator | Caller::Owner(_) => Refusal::NotFound,
+        }
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {
@@ -60,7 +75,8 @@ impl Table {
     /// The entry if `caller` has authority over it: unknown and foreign get the same answer.
     pub(super) fn find(&self, caller: Caller, handle: Handle) -> Result<&Entry, Refusal> {
         let entry = self.entries.get(&handle);
-        entry.filter(|entry| may_touch(caller, entry)).ok_or(Refusal::NotFound)
+        let entry = entry.filter(|entry| may_touch(caller, entry));
+        entry.ok_or_else(|| self.absent(caller, handle))
     }
 
     /// The same to change it.
@@ -69,8 +85,9 @@ impl Table {
         caller: Caller,
         handle: Handle,
     ) -> Result<&mut Entry, Refusal> {
+        let absent = self.absent(caller, handle);
         let entry = self.entries.get_mut(&handle);
-        entry.filter(|entry| may_touch(caller, entry)).ok_or(Refusal::NotFound)
+        entry.filter(|entry| may_touch(caller, entry)).ok_or(absent)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::common::WokeBy;
 use super::output::Page;
-use super::{Method, Params, first_given};
+use super::{Method, Params};
 use crate::field::{FieldError, duration, items, no_nul, number, params, require, text, within};
 use crate::ids::{Base64Bytes, OriginId};
 use crate::limits::{
@@ -117,7 +117,7 @@ params! {
         limits_fallback: LimitsFallback,
         /// A claim on a workspace.
         workspace: WorkspaceClaim,
-        /// A namespace of its own. Not in force yet.
+        /// A PID namespace of its own.
         isolate: bool,
         /// The tool execution it comes from; absent = minted.
         origin: OriginId,
@@ -307,10 +307,6 @@ impl Params for StartParams {
         self.check_workspace()?;
         text("label", self.label.as_deref(), 0, NAME_CHARS_MAX)?;
         text("request_key", self.request_key.as_deref(), 1, REQUEST_KEY_CHARS_MAX)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(self: isolate)
     }
 }
 

@@ -91,7 +91,6 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
         "workspace.paths_read",
         Refused,
     ),
-    ("process/start", r#"{"argv":["a"],"isolate":true}"#, "isolate", Unsupported),
     ("process/start", r#"{"argv":["a"],"cwd":""}"#, "cwd", Refused),
     ("process/start", r#"{"argv":["a"],"env":{"A":"1","B":2}}"#, "env.B", Mistyped),
     ("process/start", r#"{"argv":["a"],"env":{"A":"1","A":"2"}}"#, "env.A", Duplicate),

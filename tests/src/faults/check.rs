@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::load::{Fact, KEPT, Told};
+use super::{
+    heard,
+    load::{Fact, KEPT, Told},
+};
 use crate::{Daemon, Owner, owner::handle};
 
 /// Fields of a result that must be those of the record ever after.
@@ -32,11 +35,14 @@ pub fn everything(daemon: &Daemon, told: &mut Told) {
     for (process, fact) in &told.records {
         match records.get(process) {
             Some(record) => same(fact, record, told),
-            None if fact.session == 1 || told.damaged.as_ref() == Some(process) => {}
+            None if told.damaged.as_ref() == Some(process) => {}
+            None if told.removed.contains_key(process) => {}
+            None if fact.session == 1 && !told.pinned.contains(process) => {}
             None => told.wrong(&format!("{process} is missing: {}", fact.entry)),
         }
     }
     not_invented(&records, told);
+    marks(&records, told);
     kept_enough(&records, told);
     totals(daemon, &records, told);
     for opened in &told.sessions {
@@ -44,6 +50,25 @@ pub fn everything(daemon: &Daemon, told: &mut Told) {
     }
     if !told.refusals.is_empty() {
         told.wrong(&format!("refused: {:#?}", told.refusals));
+    }
+    heard::leases(daemon, told);
+    heard::loops(daemon, told, &records);
+    heard::keyed(daemon, told);
+    not_invented(&all_records(daemon), told);
+}
+
+/// What is pinned is, and what was removed is gone.
+fn marks(records: &BTreeMap<String, Value>, told: &Told) {
+    for process in &told.pinned {
+        let record = records.get(process).unwrap_or(&Value::Null);
+        if record["pinned"] != true && told.damaged.as_ref() != Some(process) {
+            told.wrong(&format!("{process} was pinned: {record}"));
+        }
+    }
+    for (process, is_confirmed) in &told.removed {
+        if *is_confirmed && records.contains_key(process) {
+            told.wrong(&format!("{process} was removed: {}", records[process]));
+        }
     }
 }
 
@@ -103,9 +128,13 @@ fn not_invented(records: &BTreeMap<String, Value>, told: &Told) {
 fn kept_enough(records: &BTreeMap<String, Value>, told: &Told) {
     let Some(session) = told.sessions.get(1) else { return };
     let kept = records.values().filter(|record| record["session_id"] == session["session_id"]);
-    let known = told.records.values().filter(|fact| fact.session == 1).count();
+    let known = told.records.iter().filter(|(_, fact)| fact.session == 1);
+    // What a client removed may have been among the last.
+    let is_removed = |(process, _): &(&String, &Fact)| told.removed.contains_key(*process);
+    let removed = known.clone().filter(is_removed).count();
+    let known = known.count();
     let kept = kept.count();
-    if kept < known.min(KEPT) {
+    if kept + removed < known.min(KEPT) {
         told.wrong(&format!("{kept} records kept of {known}"));
     }
 }

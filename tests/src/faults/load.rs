@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -13,13 +13,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::seed::Seed;
-use crate::{Daemon, Owner, Wire, binaries, wait};
+use super::{client::Client, seed::Seed};
+use crate::{Daemon, Wire, wait};
 
 /// Ended records that the second session keeps, a count: so records are evicted all the time.
 pub const KEPT: usize = 3;
-/// Processes that one client leaves running, a count.
-const RUNNING_MAX: usize = 3;
+/// Processes of the second session that run at one time, a count: fewer than its clients would like, so starts wait.
+const RUN_AT_ONCE: usize = 4;
 
 /// One record that a client was told of.
 #[derive(Clone, Debug)]
@@ -34,6 +34,32 @@ pub struct Fact {
     pub text: String,
 }
 
+/// One loop of a session, and what it was told.
+#[derive(Clone, Debug, Default)]
+pub struct Loop {
+    /// Which session.
+    pub session: usize,
+    /// The notifications it was offered, by their id.
+    pub offered: BTreeMap<String, Value>,
+    /// Those it answered for good, and whether that was confirmed.
+    pub answered: BTreeMap<String, bool>,
+    /// The events it was sent, by their number.
+    pub events: BTreeMap<u64, Value>,
+}
+
+/// A start that may be sent again.
+#[derive(Clone, Debug)]
+pub struct Keyed {
+    /// Which session.
+    pub session: usize,
+    /// Of which loop.
+    pub loop_id: String,
+    /// The whole request.
+    pub params: Value,
+    /// What was answered, if that came.
+    pub handle: Option<String>,
+}
+
 /// All that the daemon has told.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -45,16 +71,24 @@ pub struct Told {
     pub labels: BTreeSet<String>,
     /// A record whose file the round damaged.
     pub damaged: Option<String>,
+    /// What each loop was told of its ends, by its id.
+    pub loops: BTreeMap<String, Loop>,
+    /// Starts under a `request_key`.
+    pub keyed: Vec<Keyed>,
+    /// Records that are pinned.
+    pub pinned: BTreeSet<String>,
+    /// Records that were removed, and whether that was confirmed.
+    pub removed: BTreeMap<String, bool>,
     /// Refusals that no fault explains.
     pub refusals: Vec<String>,
 }
 
 /// What the clients share.
 #[derive(Debug, Default)]
-struct Shared {
-    told: Mutex<Told>,
-    stop: AtomicBool,
-    done: AtomicU64,
+pub(super) struct Shared {
+    pub(super) told: Mutex<Told>,
+    pub(super) stop: AtomicBool,
+    pub(super) done: AtomicU64,
 }
 
 /// The clients at work.
@@ -127,11 +161,15 @@ impl Load {
         told.records.append(&mut heard.records);
         told.labels.append(&mut heard.labels);
         told.refusals.append(&mut heard.refusals);
+        told.loops.append(&mut heard.loops);
+        told.keyed.append(&mut heard.keyed);
+        told.pinned.append(&mut heard.pinned);
+        told.removed.append(&mut heard.removed);
     }
 }
 
 /// A connection to a daemon that may be gone, or not there yet.
-fn connect(socket: &Path, stop: &AtomicBool) -> Option<Wire> {
+pub(super) fn connect(socket: &Path, stop: &AtomicBool) -> Option<Wire> {
     while !stop.load(Ordering::Acquire) {
         if let Ok(mut wire) = Wire::bare(socket)
             && wire.hello().is_ok()
@@ -148,130 +186,14 @@ fn open_sessions(socket: &Path, shared: &Shared) {
     // One more each time, which nothing runs in.
     for session in known..known.max(2) + 1 {
         let Some(mut wire) = connect(socket, &shared.stop) else { return };
-        let quotas = if session == 1 { json!({"retained_session_max": KEPT}) } else { json!({}) };
+        let quotas = if session == 1 {
+            json!({"retained_session_max": KEPT, "running_session_max": RUN_AT_ONCE})
+        } else {
+            json!({})
+        };
         match wire.call("session/open", json!({"quotas": quotas, "label": format!("s{session}")})) {
             Ok(opened) => shared.told.lock().unwrap().sessions.push(opened),
             Err(_) => return,
-        }
-    }
-}
-
-/// One client of one loop.
-struct Client {
-    session: usize,
-    opened: Value,
-    socket: PathBuf,
-    cwd: PathBuf,
-    name: String,
-    shared: Arc<Shared>,
-    seed: Seed,
-}
-
-impl Client {
-    fn work(mut self) {
-        let Some(mut wire) = connect(&self.socket, &self.shared.stop) else { return };
-        let loop_id = uuid::Uuid::new_v4().to_string();
-        let params = json!({"session_id": self.opened["session_id"], "loop_id": loop_id, "session_key": self.opened["session_key"]});
-        if wire.call("session/attach", params).is_err() {
-            return;
-        }
-        let mut owner = Owner::attached(wire, self.opened.clone(), self.cwd.clone());
-        let mut running = Vec::new();
-        let mut count = 0;
-        while !self.shared.stop.load(Ordering::Acquire) {
-            count += 1;
-            let label = format!("{}-{count}", self.name);
-            if self.step(&mut owner, &label, &mut running).is_none() {
-                return;
-            }
-            self.shared.done.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// One call; none when the daemon has gone.
-    fn step(&mut self, owner: &mut Owner, label: &str, running: &mut Vec<String>) -> Option<()> {
-        let probe = binaries::probe();
-        match self.seed.below(7) {
-            0 | 1 => {
-                let code = self.seed.below(256);
-                let line = format!("echo {label}; exit {code}");
-                self.start(owner, label, &["sh", "-c", &line], json!({})).map(drop)
-            }
-            2 => self.start(owner, label, &["/no/such/program"], json!({})).map(drop),
-            3 => self
-                .start(owner, label, &[&probe, "write", "150000"], json!({"limit_bytes": 64}))
-                .map(drop),
-            4 if running.len() < RUNNING_MAX => {
-                let line = "echo on; exec sleep 600";
-                let handle =
-                    self.start(owner, label, &["sh", "-c", line], json!({"background": true}))?;
-                running.extend(handle);
-                Some(())
-            }
-            5 => {
-                let Some(process) = running.first().cloned() else { return Some(()) };
-                let params = json!({"process_id": process, "wait": "any", "timeout_ms": 50});
-                let reply = self.call(owner, "process/output", params)?.ok()?;
-                let text = reply["results"][0]["output"].as_str().unwrap_or_default().to_owned();
-                let mut told = self.shared.told.lock().unwrap();
-                if let Some(fact) = told.records.get_mut(&process) {
-                    fact.text = text;
-                }
-                Some(())
-            }
-            _ => {
-                let Some(process) = running.pop() else { return Some(()) };
-                let mode = self.seed.choose(&["kill", "terminate"]);
-                let params = json!({"process_id": process, "mode": mode, "grace_ms": 100});
-                if let Ok(result) = self.call(owner, "process/stop", params)? {
-                    let mut told = self.shared.told.lock().unwrap();
-                    if let Some(fact) = told.records.get_mut(&process) {
-                        fact.entry = result;
-                    }
-                }
-                Some(())
-            }
-        }
-    }
-
-    /// Starts something: the handle, if there is a record.
-    fn start(
-        &self,
-        owner: &mut Owner,
-        label: &str,
-        argv: &[&str],
-        more: Value,
-    ) -> Option<Option<String>> {
-        self.shared.told.lock().unwrap().labels.insert(label.to_owned());
-        let mut params = owner.start_params(argv, more);
-        params["label"] = json!(label);
-        let entry = match self.call(owner, "process/start", params)? {
-            Ok(entry) => entry,
-            Err(error) => match error["details"]["process_id"].as_str() {
-                Some(handle) => json!({"process_id": handle, "state": "failed"}),
-                None => return Some(None),
-            },
-        };
-        let handle = entry["process_id"].as_str()?.to_owned();
-        let text = entry["output"].as_str().unwrap_or_default().to_owned();
-        let fact = Fact { session: self.session, label: label.to_owned(), entry, text };
-        self.shared.told.lock().unwrap().records.insert(handle.clone(), fact);
-        Some(Some(handle))
-    }
-
-    /// A call; none when the daemon has gone. A refusal that the load does not provoke is remembered.
-    fn call(&self, owner: &mut Owner, method: &str, params: Value) -> Option<Result<Value, Value>> {
-        match owner.wire.call(method, params) {
-            Ok(reply) => Some(Ok(reply)),
-            Err(Value::Null) => None,
-            Err(error) => {
-                let code = error["code"].as_str().unwrap_or_default();
-                if !["spawn_failed", "supervisor_shutting_down"].contains(&code) {
-                    let mut told = self.shared.told.lock().unwrap();
-                    told.refusals.push(format!("{method}: {error}"));
-                }
-                Some(Err(error))
-            }
         }
     }
 }

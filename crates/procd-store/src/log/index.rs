@@ -44,6 +44,8 @@ struct Staged {
     stored: Vec<(Handle, Stored)>,
     taken: Vec<(u128, Taken)>,
     last: HashMap<SessionId, u64>,
+    /// What the batch itself removes: the ids of it are free for the rest of the batch.
+    removed: Vec<Handle>,
 }
 
 impl Index {
@@ -101,7 +103,9 @@ impl Index {
         let (key, digest) = if repeats { (0, 0) } else { (encoded.key(), encoded.digest()) };
         if !repeats {
             let staged_before = staged.taken.iter().find(|(other, _)| *other == key);
-            match staged_before.map(|(_, taken)| taken).or_else(|| self.taken.get(&key)) {
+            let is_freed = encoded.process.is_some_and(|process| staged.removed.contains(&process));
+            let before = || self.taken.get(&key).filter(|_| !is_freed);
+            match staged_before.map(|(_, taken)| taken).or_else(before) {
                 Some(taken) if taken.digest == digest => {
                     return Ok(Submitted { seq: taken.seq, appended: false });
                 }
@@ -117,6 +121,9 @@ impl Index {
         let seq = *last;
         if !repeats {
             staged.taken.push((key, Taken { seq, digest }));
+        }
+        if let Payload::Removal(Removal::Process { process_id, .. }) = &encoded.record.payload {
+            staged.removed.push(*process_id);
         }
         Ok(Submitted { seq, appended: true })
     }

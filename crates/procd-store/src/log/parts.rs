@@ -17,7 +17,7 @@ const NUMBER_DIGITS: usize = 20;
 const NAME_END: &str = ".log";
 
 /// The ballast: given up on a full disk, so that ends can still be saved; bytes.
-const BALLAST_BYTES: u64 = 4 * 1024 * 1024;
+pub(crate) const BALLAST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Where parts are made and removed.
 pub(super) trait Disk: Send + fmt::Debug {
@@ -62,7 +62,7 @@ pub(super) struct FolderDisk {
 
 impl FolderDisk {
     pub(super) fn new(folder: &StateFolder) -> Self {
-        Self { path: folder.commit_path(), ballast: folder.path().join("ballast") }
+        Self { path: folder.commit_path(), ballast: folder.ballast_path() }
     }
 
     /// What is no ballast of this build goes, so that the committer makes one: a file of another

@@ -237,6 +237,31 @@ fn a_notification_has_one_id_in_envelope_payload_and_record() {
     commit(&log, vec![LogRecord::process(&end), notification(&end)]);
 }
 
+/// Symptom: an unanswered notification was gone after a crash that followed the removal of its record. Cause: the part
+/// with it had gone, its record's file too, and its id still counted as taken, so that it was not written again.
+#[test]
+fn a_removal_carries_the_notification_that_outlives_the_record() {
+    let temp = Temp::new();
+    let folder = temp.state();
+    let (log, _) = open(&folder);
+    let end = exited(0, 1);
+    for batch in life(0, 1).into_iter().take(3) {
+        commit(&log, batch);
+    }
+    // Sealed: its file has it all, and the snapshot nothing.
+    let (done, wait) = answer();
+    log.start_part(Vec::new(), done);
+    wait().unwrap();
+    let submitted = commit(&log, vec![removal(&end), notification(&end)]);
+    assert!(submitted[1].appended);
+    let again = commit(&log, vec![notification(&end)]);
+    assert_eq!((again[0].seq, again[0].appended), (submitted[1].seq, false));
+    drop(log);
+    let (_, replay) = open(&folder);
+    let kept = replay.records.iter().any(|numbered| numbered.record == notification(&end));
+    assert!(kept, "{:?}", replay.records);
+}
+
 #[test]
 fn an_empty_batch_is_answered_after_all_before_it() {
     let temp = Temp::new();

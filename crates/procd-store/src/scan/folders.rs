@@ -149,7 +149,7 @@ impl Walk<'_> {
         let handles: Vec<Handle> = named.iter().map(|(handle, _)| *handle).collect();
         let read = read_all(self.folder, session, &handles);
         for ((handle, path), read) in named.into_iter().zip(read) {
-            self.manifest(session, handle, &path, read);
+            self.manifest(handle, &path, read);
         }
     }
 
@@ -162,13 +162,7 @@ impl Walk<'_> {
         true
     }
 
-    fn manifest(
-        &mut self,
-        session: SessionId,
-        handle: Handle,
-        path: &Path,
-        read: Result<ManifestFile, StoreError>,
-    ) {
+    fn manifest(&mut self, handle: Handle, path: &Path, read: Result<ManifestFile, StoreError>) {
         match read {
             Ok(file) => {
                 let process = self.logged.merge(file);
@@ -183,12 +177,13 @@ impl Walk<'_> {
                 self.damage(path, "left where it is", Some(error));
             }
             Err(error) => {
-                let in_log = self.logged.processes.contains_key(&handle);
-                let what = if in_log { "rebuilt from the log" } else { "its record is lost" };
+                let is_in_log = self.logged.processes.contains_key(&handle);
+                let what = match (is_in_log, self.logged.has_end_of(handle)) {
+                    (true, true) => "rebuilt from the log",
+                    (true, false) => "rebuilt from the log, but for its events",
+                    (false, _) => "its record is lost",
+                };
                 self.set_aside(path, &format!("{error}; {what}"));
-                if !in_log {
-                    self.restored.corrupt.push((session, handle));
-                }
             }
         }
     }

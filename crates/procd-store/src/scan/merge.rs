@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{Restored, RestoredNotification, RestoredProcess};
 use crate::damage::Damage;
-use crate::event::Notification;
+use crate::event::{EventKind, Notification};
 use crate::log::{Acknowledgement, Numbered, Payload, Removal, Replay};
 use crate::manifest::{ManifestFile, NumberedEvent, keep_newest};
 use crate::record::Record;
@@ -23,6 +23,7 @@ pub(super) struct Logged {
     events: HashMap<Handle, Vec<NumberedEvent>>,
     notifications: HashMap<(SessionId, Uuid), (u64, Notification)>,
     answers: HashMap<(SessionId, Uuid), Acknowledgement>,
+    /// Notifications that are due no more: removed, or answered as a record says.
     dropped: HashSet<(SessionId, Uuid)>,
     pub(super) removed_sessions: HashMap<SessionId, u64>,
     pub(super) removed: HashMap<Handle, (u64, Removal)>,
@@ -51,6 +52,10 @@ impl Logged {
                 self.sessions.insert(session, *record);
             }
             Payload::Process(record) => {
+                // A snapshot repeats the mark, not the answer, and the record may go later.
+                if record.published.acknowledged {
+                    self.dropped.insert((session, record.ids.notification));
+                }
                 self.processes.insert(record.process_id, (seq, *record));
             }
             Payload::Event(event) => {
@@ -124,9 +129,24 @@ impl Logged {
         self.finish_process(record, events, seq, notification_seq, Some(&stored))
     }
 
-    /// A process that only the log has.
+    /// Whether the log has the event of its end too, if it has ended. A mark that came after the seal, such as a pin,
+    /// is in the log without the events: those were in the file alone.
+    pub(super) fn has_end_of(&self, handle: Handle) -> bool {
+        let Some((_, record)) = self.processes.get(&handle) else { return false };
+        let mut events = self.events.get(&handle).into_iter().flatten();
+        !record.state.is_terminal()
+            || events
+                .any(|held| matches!(held.event.kind(), EventKind::Completed | EventKind::Lost))
+    }
+
+    /// A process that only the log has. Events that went with its file are told as a gap.
     pub(super) fn take_logged(&mut self, handle: Handle) -> Option<RestoredProcess> {
+        let is_whole = self.has_end_of(handle);
         let (seq, record) = self.processes.remove(&handle)?;
+        if !is_whole {
+            let dropped = self.events_dropped.entry(record.session_id).or_insert(0);
+            *dropped = (*dropped).max(seq);
+        }
         let events = self.events.remove(&handle).unwrap_or_default();
         Some(self.finish_process(record, events, seq, None, None))
     }

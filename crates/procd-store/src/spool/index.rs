@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::step;
+
 const MAGIC: [u8; 8] = *b"procdspl";
 const VERSION: u32 = 1;
 /// Bytes of the header and the alignment of the slots: a torn disk sector harms one slot only.
@@ -191,7 +193,7 @@ impl IndexFile {
     pub(super) fn create(file: File, header: Header, head: &Head) -> io::Result<Self> {
         let mut bytes = header.encode();
         bytes.resize(usize::try_from(header.file_bytes()).unwrap_or(usize::MAX), 0);
-        file.write_all_at(&bytes, 0)?;
+        file.write_all_at(step::part(&bytes), 0)?;
         let mut index = Self::over(file, header);
         index.write(head, &TableImage::default())?;
         Ok(index)
@@ -216,7 +218,7 @@ impl IndexFile {
             self.buffer.extend_from_slice(&table.bytes);
         }
         self.tables[odd] = u64::MAX;
-        self.file.write_all_at(&self.buffer, self.header.slot_offset(head.sequence))?;
+        self.file.write_all_at(step::part(&self.buffer), self.header.slot_offset(head.sequence))?;
         self.tables[odd] = table.version;
         Ok(())
     }

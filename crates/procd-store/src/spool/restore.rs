@@ -51,6 +51,7 @@ pub(super) fn open(dir: &Path, boot_id: Uuid) -> Result<Shared, StoreError> {
     } else {
         prove(dir, header, slot)?
     };
+    forget_recycled(&mut table);
     let is_stray = |number: &u64| !table.segments.iter().any(|s| s.entry.number == *number);
     table.strays = files.into_keys().filter(is_stray).collect();
     Ok(Shared::new(dir.to_owned(), header, table))
@@ -169,6 +170,18 @@ fn table_of(header: Header, slot: Slot) -> Table {
     table.tags.written = head.tags_written;
     table.tags.entries = tags::ring_entries(header.ceiling);
     table
+}
+
+/// Takes out the oldest segments of which nothing is retained: the file of one may have been
+/// renamed to be overwritten, and nothing written to it yet that counts.
+fn forget_recycled(table: &mut Table) {
+    let retained_from = table.head.retained_from;
+    while let Some(front) = table.segments.front().map(|front| front.entry) {
+        if front.used == 0 || table.end_of(&front) > retained_from {
+            return;
+        }
+        table.segments.pop_front();
+    }
 }
 
 /// What can be proven after a power loss: whole segments whose CRC fits and, of an open one that

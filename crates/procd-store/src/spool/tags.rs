@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::index::{Fields, OpenTag};
-use super::{Source, Tag};
+use super::{Source, Tag, step};
 
 /// How long after its first chunk a tag still grows, nanoseconds.
 pub(super) const COALESCE_NS: i64 = 10_000_000;
@@ -132,7 +132,7 @@ pub(super) fn write(file: &File, position: u64, entries: u64, tag: Tag) -> io::R
     bytes.extend_from_slice(&tag.at_unix_ns.unwrap_or(0).to_le_bytes());
     bytes.extend_from_slice(&code(tag.source).to_le_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    file.write_all_at(&bytes, place * ENTRY_BYTES)
+    file.write_all_at(step::part(&bytes), place * ENTRY_BYTES)
 }
 
 fn decode(bytes: &[u8]) -> Option<Tag> {

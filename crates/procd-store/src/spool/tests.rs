@@ -10,6 +10,9 @@ use uuid::Uuid;
 
 use super::writer::segment_bytes;
 use super::*;
+
+mod killed;
+pub(super) mod step;
 use crate::StoreError;
 use crate::budget::Budget;
 
@@ -104,8 +107,15 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// `short` cases, or as many times that as `PROCD_TEST_TIMES` says.
+#[expect(clippy::disallowed_methods, reason = "told by `cargo xtask`")]
+fn cases(short: u32) -> ProptestConfig {
+    let times = std::env::var("PROCD_TEST_TIMES").ok().and_then(|times| times.parse::<u32>().ok());
+    ProptestConfig::with_cases(short * times.unwrap_or(1).max(1))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn a_spool_is_the_tail_of_everything_appended(

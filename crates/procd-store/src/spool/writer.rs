@@ -1,15 +1,19 @@
 //! The single writer of a spool: segment first, index second, and only then do bytes count.
 
+mod sync;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index::{HOLES_MAX, Head, Header, Hole, IndexFile, SegmentEntry, Synced, TableImage};
+pub use sync::{SyncBatch, SyncMark};
+
+use super::index::{HOLES_MAX, Head, Header, Hole, IndexFile, SegmentEntry, TableImage};
 use super::reader::SpoolReader;
 use super::table::{Segment, Shared, Table, segment_path};
-use super::{Bounds, Sealed, Source, SpoolOptions, SpoolStatus, seal, tags};
+use super::{Bounds, Sealed, Source, SpoolOptions, SpoolStatus, seal, step, tags};
 use crate::StoreError;
 use crate::budget::Share;
 use crate::failpoint;
@@ -18,6 +22,8 @@ const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 const SEGMENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// After a failed write none is tried for so long, by the time stamps of the chunks, nanoseconds.
 const RETRY_NS: u64 = 100_000_000;
+/// What a disk that was full has to have free before it is written again.
+const ROOM_BYTES: u64 = 64 * 1024;
 /// Segments beyond those that a ceiling takes: of a full disk, closed before they were full.
 const SEGMENTS_SPARE: u64 = 8;
 /// Segments that a spool may have whatever the daemon's budget says: with one it would have to
@@ -39,8 +45,7 @@ pub struct SpoolWriter {
     head: Head,
     /// The file of the last segment.
     open: Option<OpenSegment>,
-    /// When a write failed last, by the time stamp of its chunk.
-    failed_at: Option<i64>,
+    failed: Option<Failed>,
     index_failed: bool,
     sync_fails: bool,
     /// Total of the newest batch handed out.
@@ -48,34 +53,19 @@ pub struct SpoolWriter {
     failure: Option<StoreError>,
 }
 
+/// The last write that failed.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    /// The time stamp of its chunk.
+    at_unix_ns: i64,
+    /// That was for want of room.
+    is_full: bool,
+}
+
 #[derive(Debug)]
 struct OpenSegment {
     file: Arc<File>,
     capacity: u64,
-}
-
-/// What a background sync has to sync: taken from a writer, run anywhere, and given back as a mark.
-#[derive(Debug)]
-pub struct SyncBatch {
-    files: Vec<Arc<File>>,
-    dir: PathBuf,
-    mark: SyncMark,
-}
-
-/// Up to where a batch reaches.
-#[derive(Debug, Clone, Copy)]
-pub struct SyncMark(Synced);
-
-impl SyncBatch {
-    /// Syncs. Blocks.
-    /// # Errors
-    /// The first error of a sync.
-    pub fn run(&self) -> io::Result<SyncMark> {
-        failpoint::fail("spool-before-sync")?;
-        self.files.iter().try_for_each(|file| file.sync_data())?;
-        File::open(&self.dir)?.sync_all()?;
-        Ok(self.mark)
-    }
 }
 
 /// Segments of a ceiling, bytes. Source: spec, output, *Spool*.
@@ -105,7 +95,7 @@ impl SpoolWriter {
             image_is_old: false,
             head: Head { boot_id: options.boot_id, ..Head::default() },
             open: None,
-            failed_at: None,
+            failed: None,
             index_failed: false,
             sync_fails: false,
             batched: 0,
@@ -123,21 +113,55 @@ impl SpoolWriter {
         self.tag(source, at_unix_ns);
         let before = self.head.total;
         if self.may_write(at_unix_ns) {
-            self.failed_at = None;
+            self.failed = None;
             if let Err(error) = self.store(chunk) {
-                self.failed_at = Some(at_unix_ns);
+                self.failed = Some(Failed { at_unix_ns, is_full: error.is_no_room() });
                 self.failure = Some(error);
             }
         }
-        let stored = self.head.total - before;
-        let lost = (chunk.len() as u64).saturating_sub(stored);
-        if lost > 0 {
-            self.head.open_hole.get_or_insert(self.head.total);
-            self.head.total += lost;
-            self.head.lost_bytes += lost;
-        }
+        self.lose(before + chunk.len() as u64);
         self.commit();
         self.bounds()
+    }
+
+    /// Counts what was not stored up to `total` as a hole.
+    fn lose(&mut self, total: u64) {
+        let lost = total.saturating_sub(self.head.total);
+        if lost > 0 {
+            self.head.open_hole.get_or_insert(self.head.total);
+            self.head.total = total;
+            self.head.lost_bytes += lost;
+        }
+    }
+
+    /// The first of the newest bytes that the disk did not take, if there are such.
+    #[must_use]
+    pub const fn unsaved_from(&self) -> Option<u64> {
+        self.head.open_hole
+    }
+
+    /// Tries once more to store the end of the output, of which the disk took nothing.
+    /// - `from`: where `bytes` begin; they reach to the total.
+    /// # Errors
+    /// [`StoreError::Io`]: the disk takes no more; what it took is kept.
+    pub fn save_rest(&mut self, from: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let total = from + bytes.len() as u64;
+        let hole = self.head.open_hole.filter(|&hole| hole <= from && total == self.head.total);
+        let Some(hole) = hole.filter(|_| !bytes.is_empty()) else { return Ok(()) };
+        let is_full = self.failed.is_some_and(|failed| failed.is_full);
+        if is_full && !self.has_room(ROOM_BYTES + bytes.len() as u64) {
+            let full = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(StoreError::io("write", &self.shared.dir, full));
+        }
+        self.head.open_hole = (hole < from).then_some(hole);
+        self.head.total = from;
+        self.head.lost_bytes -= bytes.len() as u64;
+        // Of a spool without a byte nothing was retained.
+        self.head.retained_from = self.head.retained_from.min(from);
+        let stored = self.store(bytes);
+        self.lose(total);
+        self.commit();
+        stored
     }
 
     /// Which bytes there are on disk.
@@ -161,54 +185,6 @@ impl SpoolWriter {
     #[must_use]
     pub fn reader(&self) -> SpoolReader {
         SpoolReader { shared: Arc::clone(&self.shared) }
-    }
-
-    /// What to sync, if anything was appended since the last batch.
-    pub fn sync_batch(&mut self) -> Option<SyncBatch> {
-        let index = self.index.as_ref()?;
-        if self.batched == self.head.total {
-            return None;
-        }
-        self.batched = self.head.total;
-        let table = self.shared.table();
-        let segments = table.segments.iter().filter_map(|segment| segment.file.clone());
-        let files = segments.chain(table.tags.file.clone()).chain([Arc::clone(index.file())]);
-        let mark = SyncMark(Synced {
-            total: self.head.total,
-            segment: table.segments.back().map_or(0, |last| last.entry.number),
-            used: self.head.open_used,
-            crc: self.head.open_crc,
-        });
-        Some(SyncBatch { files: files.collect(), dir: self.shared.dir.clone(), mark })
-    }
-
-    /// A batch is on the disk.
-    pub fn mark_synced(&mut self, mark: SyncMark) {
-        self.sync_fails = false;
-        if mark.0.total >= self.head.synced.total {
-            self.head.synced = mark.0;
-        }
-        let mut table = self.shared.table();
-        for segment in &mut table.segments {
-            if segment.entry.number < mark.0.segment {
-                segment.file = None;
-            }
-        }
-        drop(table);
-        self.commit();
-    }
-
-    /// A batch could not be synced: degraded until one is. What was in it is never trusted again
-    /// without its CRC, since the system may have dropped it.
-    pub fn sync_failed(&mut self, error: &io::Error) {
-        self.sync_fails = true;
-        self.head.sync_failed = true;
-        let again = match error.raw_os_error() {
-            Some(errno) => io::Error::from_raw_os_error(errno),
-            None => io::Error::new(error.kind(), error.to_string()),
-        };
-        self.failure = Some(StoreError::io("sync", &self.shared.dir, again));
-        self.commit();
     }
 
     /// Seals: everything is synced, the segments are made read-only, the retained bytes hashed.
@@ -259,12 +235,29 @@ impl SpoolWriter {
             self.share.grow(tags::ENTRY_BYTES);
         }
         tags::write(&file, written, entries, tag).ok()?;
+        step::passed(&self.shared);
         Some(file)
     }
 
-    fn may_write(&self, at_unix_ns: i64) -> bool {
+    fn may_write(&mut self, at_unix_ns: i64) -> bool {
+        let Some(failed) = self.failed else { return true };
         // The distance, whichever way the wall clock was stepped.
-        self.failed_at.is_none_or(|failed_at| at_unix_ns.abs_diff(failed_at) >= RETRY_NS)
+        if at_unix_ns.abs_diff(failed.at_unix_ns) < RETRY_NS {
+            return false;
+        }
+        if failed.is_full && !self.has_room(ROOM_BYTES) {
+            self.failed = Some(Failed { at_unix_ns, ..failed });
+            return false;
+        }
+        true
+    }
+
+    /// Whether the disk has so many bytes free for output.
+    fn has_room(&self, bytes: u64) -> bool {
+        // The folder may not exist yet.
+        let found = self.shared.dir.ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
+        let bytes = bytes + self.share.reserved_bytes();
+        found.is_none_or(|found| found.f_bavail.saturating_mul(found.f_frsize) >= bytes)
     }
 
     /// Writes as much as it can; `head.total` says how much that was.
@@ -287,6 +280,7 @@ impl SpoolWriter {
             let part = rest.get(..len).unwrap_or(rest);
             match write_once(&open.file, part, self.head.open_used) {
                 Ok(written) => {
+                    step::passed(&self.shared);
                     let (done, later) = rest.split_at(written);
                     self.stored(done);
                     rest = later;
@@ -330,6 +324,7 @@ impl SpoolWriter {
         let index = new_file(&path)
             .and_then(|file| IndexFile::create(file, self.shared.header, &self.head))
             .map_err(|error| StoreError::io("create", &path, error))?;
+        step::passed(&self.shared);
         self.index = Some(index);
         self.share.grow(self.shared.header.file_bytes());
         self.shared.table().on_disk = true;
@@ -419,6 +414,7 @@ impl SpoolWriter {
                 return Err(StoreError::io("create", &path, error));
             }
         };
+        step::passed(&self.shared);
         self.push(file, SegmentEntry { number, capacity, ..self.entry() });
         Ok(())
     }
@@ -443,6 +439,7 @@ impl SpoolWriter {
                 return Err(StoreError::io("recycle", &from, error));
             }
         };
+        step::passed(&self.shared);
         let allowed = (self.shared.header.ceiling + self.segment_bytes).saturating_sub(held);
         let entry = SegmentEntry {
             number: last + 1,
@@ -495,6 +492,7 @@ impl SpoolWriter {
             self.head.sequence += 1;
             failpoint::hit("spool-before-index");
             let written = index.write(&self.head, &self.image);
+            step::passed(&self.shared);
             self.index_failed = written.is_err();
             if let Err(error) = written {
                 self.head.degraded = true;
@@ -528,7 +526,7 @@ impl SpoolWriter {
 fn write_once(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
     loop {
         failpoint::fail("spool-before-write")?;
-        match file.write_at(bytes, offset) {
+        match file.write_at(step::part(bytes), offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,

@@ -56,9 +56,9 @@ impl GroupLimits {
 /// Hands the controllers that a group has down to the groups below it. Where the group holds this
 /// process, which the kernel refuses then, the process moves into a group of its own below. What
 /// cannot be handed down is not there: nobody is told but by what [`available`] says after.
-pub(super) fn hand_down(group: impl AsFd, may_move: bool) {
+pub(super) fn hand_down(group: impl AsFd) {
     let Ok(text) = read_file(&group, "cgroup.controllers") else { return };
-    let mut moved = !may_move;
+    let mut moved = false;
     for name in Controllers::of(&text).names() {
         let enable = || write_file(&group, "cgroup.subtree_control", format!("+{name}").as_bytes());
         match enable() {

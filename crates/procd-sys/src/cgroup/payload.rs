@@ -36,10 +36,9 @@ impl Payload {
     /// Makes it in the group at `own`.
     /// - `folder_id`: of the state folder; also its attribute.
     /// - `instance`: of this daemon; unique.
-    /// - `may_move`: whether this process may move out of that group, so that limits can be held.
     /// # Errors
     /// What cannot be made or marked.
-    pub fn create(own: &Path, folder_id: &str, instance: &str, may_move: bool) -> io::Result<Self> {
+    pub fn create(own: &Path, folder_id: &str, instance: &str) -> io::Result<Self> {
         let path = own.join(format!("{PREFIX}{folder_id}-{instance}")).join(PAYLOAD);
         let own = open_folder(own)?;
         let instance_name = format!("{PREFIX}{folder_id}-{instance}");
@@ -52,9 +51,9 @@ impl Payload {
                 return Err(error);
             }
         };
-        controllers::hand_down(&own, may_move);
-        controllers::hand_down(&instance, false);
-        controllers::hand_down(&*folder, false);
+        controllers::hand_down(&own);
+        controllers::hand_down(&instance);
+        controllers::hand_down(&*folder);
         let controllers = controllers::available(&*folder);
         let proc_path = String::new();
         Ok(Self { own, instance_name, instance, folder, path, proc_path, controllers })

@@ -115,15 +115,6 @@ async fn process_start() {
 }
 
 #[tokio::test]
-async fn what_a_later_version_brings_is_refused_by_name() {
-    let world = World::new().await;
-    let mut wire = world.owner().await;
-    let error = wire.error("process/start", json!({"argv": ["x"], "isolate": true})).await;
-    assert_eq!(error["details"]["field"], "isolate", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
-}
-
-#[tokio::test]
 async fn process_output() {
     let world = World::new().await;
     let mut wire = world.owner().await;

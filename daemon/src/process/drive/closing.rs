@@ -25,10 +25,8 @@ impl Driver {
         if is_group {
             self.until_reaped().await;
         }
-        let (oom_killed, by_group) = match &self.tree {
-            Tree::Group(group) => (group.oom_killed(), group.limit_exceeded()),
-            Tree::Shim(_) => (false, None),
-        };
+        let oom_killed = self.tree.oom_killed();
+        let by_group = self.tree.group().and_then(|group| group.limit_exceeded());
         let limit_exceeded = self.watchdog.exceeded().or(by_group);
         self.link.forget(self.key).await;
         let report = match self.phase {
@@ -56,7 +54,7 @@ impl Driver {
 
     /// Nothing was started, and nothing of it is left but an empty leaf.
     pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
-        if let Tree::Group(group) = &mut self.tree
+        if let Some(group) = self.tree.group()
             && !group.prove_empty()
         {
             tracing::warn!("the control group of a failed start is left");
@@ -78,19 +76,17 @@ impl Driver {
 
     async fn end_what_is_left(&mut self) {
         self.kill_tree(None).await;
-        match &mut self.tree {
-            Tree::Group(group) => {
-                while !group.prove_empty() {
-                    group.changed().await;
-                    group.kill().await;
-                }
+        if let Tree::Shim(shim) = &self.tree {
+            self.watch.shim_closed().await;
+            // Its socket closes while it exits.
+            while shim.pid.is_some_and(procd_sys::is_alive) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            Tree::Shim(shim) => {
-                self.watch.shim_closed().await;
-                // Its socket closes while it exits.
-                while shim.pid.is_some_and(procd_sys::is_alive) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+        }
+        if let Some(group) = self.tree.group() {
+            while !group.prove_empty() {
+                group.changed().await;
+                group.kill().await;
             }
         }
     }

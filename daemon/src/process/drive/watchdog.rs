@@ -45,12 +45,15 @@ impl Watchdog {
         look.ok().flatten()
     }
 
-    /// The kernel sends SIGXCPU at the limit and SIGKILL a second later.
+    /// The kernel sends SIGXCPU at the limit and SIGKILL a second later. What a leader used is seen
+    /// as long as it is not reaped: of one that a shim holds only SIGXCPU tells.
     pub(super) fn leader_ended(&mut self, leader: i32, end: LeaderEnd) {
         let Some(max) = self.cpu_seconds_max else { return };
         let by_kernel = match end.signal() {
             Some(SIGXCPU) => true,
-            Some(SIGKILL) => procd_sys::cpu_ms(leader).is_some_and(|ms| ms / 1000 > max),
+            Some(SIGKILL) => {
+                procd_sys::cpu_ms(leader).is_some_and(|ms| ms >= max.saturating_mul(1000))
+            }
             Some(_) | None => false,
         };
         if by_kernel {

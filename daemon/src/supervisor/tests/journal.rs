@@ -185,7 +185,8 @@ async fn a_stopped_one_comes_again_and_a_collision_is_marked_for_good() {
     let mut newer = subscribe(&world, owner, asked(&second, None, true)).await;
     assert_eq!(offer(&mut newer.notices).await, offered);
     answer(&world, owner, &offered, Answer::Stopped).await.unwrap();
-    let again = tokio::time::timeout(std::time::Duration::from_secs(8), newer.notices.recv()).await;
+    let again =
+        tokio::time::timeout(std::time::Duration::from_secs(60), newer.notices.recv()).await;
     assert!(matches!(again, Ok(Some(Notice::Offer(_)))), "and every five seconds");
     answer(&world, owner, &offered, Answer::Final(Disposition::Collision)).await.unwrap();
     let late = answer(&world, owner, &offered, ACCEPTED).await;

@@ -26,7 +26,7 @@ use crate::supervisor::runner::{
 use crate::supervisor::{Parts, SessionRules, Started, Supervisor, spawn};
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Awaits with a deadline.
 pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -136,7 +136,10 @@ impl World {
     /// A supervisor over a state folder that may have a past.
     pub(super) async fn at(path: PathBuf, limits: Limits, refusal: Option<Refusal>) -> Self {
         let boot_id = Uuid::from_u128(7);
-        let folder = StateFolder::open(&path, PATIENCE).expect("the state folder opens");
+        // An earlier daemon's tasks may still hold it, and need this thread to end.
+        let place = path.clone();
+        let opening = tokio::task::spawn_blocking(move || StateFolder::open(&place, PATIENCE));
+        let folder = opening.await.expect("no panic").expect("the state folder opens");
         let (log, replay) = CommitLog::open(&folder).expect("the log opens");
         let restored = procd_store::scan::load(&folder, replay);
         log.adopt(&restored);
@@ -260,6 +263,7 @@ pub(super) fn request() -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
         allow_client: false,
         shell: AskedShell::default(),
         limits: AskedLimits::default(),
