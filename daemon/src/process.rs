@@ -25,8 +25,8 @@ mod watched;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
@@ -83,7 +83,7 @@ impl RunnerOptions {
 /// The runner of real commands.
 #[derive(Debug)]
 pub struct RealRunner {
-    options: Arc<RunnerOptions>,
+    options: RwLock<Arc<RunnerOptions>>,
     containment: Containment,
     link: GuardianLink,
     drains: Arc<Drains>,
@@ -110,7 +110,18 @@ impl RealRunner {
         drop(tokio::task::spawn_blocking(move || {
             leftovers.iter().for_each(|it| fence::remove(it))
         }));
-        Ok(Self { options: Arc::new(options), containment, link, drains, input, trees })
+        let options = RwLock::new(Arc::new(options));
+        Ok(Self { options, containment, link, drains, input, trees })
+    }
+
+    /// Other options, for what starts from now on.
+    pub fn configure(&self, options: RunnerOptions) {
+        self.input.set_max(options.limits.input_daemon_bytes);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    fn options(&self) -> Arc<RunnerOptions> {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tier that commands get; `None` = no start is possible.
@@ -129,7 +140,7 @@ impl RealRunner {
 impl RealRunner {
     /// What clients can write to, or resize.
     fn stdin(&self, plan: &Plan) -> Option<Stdin> {
-        let bytes_max = self.options.limits.input_process_bytes;
+        let bytes_max = self.options().limits.input_process_bytes;
         let budget = Arc::clone(&self.input);
         let takes_input = plan.stdin == StdinMode::Pipe;
         if plan.tty.is_some() {
@@ -162,7 +173,7 @@ impl Runner for RealRunner {
         let payload = self.containment.payload();
         let controllers = payload.map(Payload::controllers).unwrap_or_default();
         let ground = Ground { tier, controllers };
-        let options = Arc::clone(&self.options);
+        let options = self.options();
         let request = request.clone();
         let make = move || plan::make(&options, ground, &request);
         match tokio::task::spawn_blocking(make).await {

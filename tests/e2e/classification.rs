@@ -229,7 +229,7 @@ fn by_itself_or_by_request(tier: Tier, tty: bool) {
     let late: Vec<String> = rows
         .iter()
         .filter(of_deadline)
-        .map(|Row(_, line, ..)| start(&mut owner, line, json!({"tty": tty, "timeout_ms": 4_000})))
+        .map(|Row(_, line, ..)| start(&mut owner, line, json!({"tty": tty, "timeout_ms": 8_000})))
         .collect();
     let mut all = late.clone();
     for Row(name, line, deed, told) in rows.iter().filter(|row| !of_deadline(row)) {
@@ -302,7 +302,7 @@ fn before_the_exec(tier: Tier, tty: bool) {
         ("", "terminated", "runner-shutdown"),
     ] {
         // The start is held before anything of it exists.
-        let daemon = Setup::new(tier).failpoints("spawn-materials=pause:1500@1").start();
+        let daemon = Setup::new(tier).failpoints("spawn-materials=pause:4000@1").start();
         let mut owner = daemon.owner();
         let params = owner.start_params(
             &["sh", "-c", "touch ran; sleep 600"],

@@ -165,8 +165,16 @@ fn traced(daemon: &Daemon, work: impl FnOnce()) -> Option<BTreeMap<String, u64>>
 }
 
 fn counts(file: &Path) -> BTreeMap<String, u64> {
-    const OF_THE_SCHEDULER: &[&str] =
-        &["futex", "epoll_wait", "epoll_pwait", "epoll_pwait2", "sched_yield", "restart_syscall"];
+    // A write wakes a thread; replies go by sendto.
+    const OF_THE_SCHEDULER: &[&str] = &[
+        "write",
+        "futex",
+        "epoll_wait",
+        "epoll_pwait",
+        "epoll_pwait2",
+        "sched_yield",
+        "restart_syscall",
+    ];
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut counts = BTreeMap::new();
     for line in text.lines() {

@@ -136,7 +136,7 @@ both_tiers! {
             assert_eq!((result["state"].clone(), result["escalated"].clone()), (json!("killed"), json!(true)), "{result}");
             let process = polite(&mut owner, deaf, json!({}));
             assert_eq!(owner.stop(&process, "kill", 0)["state"], "killed");
-            let process = polite(&mut owner, sleeps, json!({"timeout_ms": 300}));
+            let process = polite(&mut owner, sleeps, json!({"timeout_ms": 2000}));
             assert_eq!(owner.ended(&process)["state"], "timed_out");
         }
     }

@@ -15,6 +15,7 @@ mod file;
 pub mod folder;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub mod histogram;
 pub mod log;
 pub mod manifest;
 pub mod record;

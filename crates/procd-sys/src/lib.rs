@@ -17,6 +17,7 @@ mod child;
 pub mod containment;
 pub mod guardian;
 pub mod image;
+pub mod inherited;
 pub mod isolation;
 pub mod landlock;
 pub mod members;

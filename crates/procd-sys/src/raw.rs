@@ -138,6 +138,18 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     set_mask(0)
 }
 
+/// Takes over an inherited descriptor, and has it closed at an exec.
+pub(crate) fn own_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: plain numbers; a number that is not open is refused.
+    let result = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, as just seen, was handed to this process as its own, and nobody else in
+    // it knows the number: the caller is the first code that runs.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
 /// Blocks SIGCHLD and nothing else.
 pub(crate) fn block_only_sigchld() -> io::Result<()> {
     set_mask(1 << (libc::SIGCHLD - 1))

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bridge,
+    bridge, clients,
     command::{self, cargo},
     suite,
 };
@@ -15,6 +15,8 @@ use crate::{
 const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 /// How often the tests repeat what they repeat.
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
+/// How many times longer the samples of output and input are.
+const TIMES_VARIABLE: &str = "PROCD_TEST_TIMES";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
 const FAILPOINTS_FOLDER: &str = "failpoints";
 
@@ -37,7 +39,13 @@ pub(crate) fn ci() -> Result<(), String> {
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     let binaries = build()?;
     let bridge = bridge::test(&target_folder(), &binaries, filter);
-    suite::run(&binaries, filter).and(bridge)
+    let clients = clients::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge).and(clients)
+}
+
+/// The tests of the clients in other languages alone.
+pub(crate) fn clients() -> Result<(), String> {
+    clients::test(&target_folder(), &build()?, &[])
 }
 
 /// The tests of the bridge alone.
@@ -45,12 +53,18 @@ pub(crate) fn bridge() -> Result<(), String> {
     bridge::test(&target_folder(), &build()?, &[])
 }
 
-/// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
+/// The tests of output and input alone, with long samples: random sequences over the spool, floods,
+/// kills, full disks, slow clients, terminals, and how much a wait costs.
 pub(crate) fn output(times: u32) -> Result<(), String> {
     let binaries = build()?;
+    let times = times.to_string();
+    let mut spool = cargo(&["test", "--locked", "-p", "procd-store", "--lib", "spool::"]);
+    spool.env(TIMES_VARIABLE, &times);
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
-    tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
-    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
+    tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::"]);
+    tests.args(["waits::", "terminal::", "--nocapture"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(TIMES_VARIABLE, &times);
+    command::run(spool)?;
     command::run(tests)
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod clients;
 mod command;
 mod gate;
 mod sections;
@@ -59,6 +60,8 @@ enum Task {
     Vm,
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
+    /// The tests of the clients in Python and TypeScript alone.
+    Clients,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
+        Task::Clients => gate::clients(),
         Task::Ci => gate::ci(),
     };
     match outcome {

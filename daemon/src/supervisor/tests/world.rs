@@ -155,6 +155,7 @@ impl World {
                 recovered,
                 boot_id,
                 budgets: Budgets::unlimited(),
+                beat: None,
             },
         );
         soon("the restore", spawned.restored).await.expect("the restore ends");
