@@ -24,6 +24,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+/// The target of log lines that are never left out: why an operator looked at something.
+pub const AUDIT: &str = "procd::audit";
+
 pub mod clock;
 pub mod config;
 pub mod connection;

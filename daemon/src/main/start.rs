@@ -98,7 +98,10 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
     let Ground { containment, isolation, guardian, held, open_files_soft } = ground;
     let ended = runtime.block_on(async {
-        let options_of = move |config: &Config| runner_options(config, isolation, open_files_soft);
+        let state_folder = folder.path().to_owned();
+        let options_of = move |config: &Config| {
+            runner_options(config, isolation, open_files_soft, &state_folder)
+        };
         let tier = containment.tier();
         let guarantees = guarantees(tier, isolation);
         let options = options_of(&config);
@@ -275,6 +278,7 @@ fn runner_options(
     config: &Config,
     isolation: Option<Isolation>,
     open_files_soft: Option<u64>,
+    state_folder: &Path,
 ) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
@@ -294,7 +298,10 @@ fn runner_options(
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
             terminal: false,
+            fenced: false,
+            limits: procd_sys::image::ChildLimits::default(),
         },
+        state_folder: state_folder.to_owned(),
     }
 }
 
