@@ -267,6 +267,7 @@ async fn restore<R: Runner>(
         move || {
             let begun = Clock.monotonic();
             let (log, replay) = CommitLog::open(&folder)?;
+            log.time_syncs(|| Clock.monotonic().into_std());
             let read = || METRICS.restored.add(1);
             let restored = procd_store::scan::load_counting(&folder, replay, &read);
             log.adopt(&restored);

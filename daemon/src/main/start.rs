@@ -68,14 +68,11 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         return Ok(());
     }
     let uid = rustix::process::geteuid().as_raw();
-    let socket_path = match arguments.socket {
+    let socket_path = match &arguments.socket {
         Some(path) => places::checked_socket_path(std::path::absolute(path)?)?,
         None => places::socket_path(&environment, uid)?,
     };
-    let state_path = match arguments.state_dir {
-        Some(path) => std::path::absolute(path)?,
-        None => places::state_folder(&environment)?,
-    };
+    let state_path = state_path(&arguments, &environment)?;
     step("enter `/`", std::env::set_current_dir("/"))?;
     let handed = handed_over(&environment)?;
     let locked = socket::lock(&socket_path, ORPHAN, handed.is_some())?;
@@ -134,6 +131,13 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         tracing::warn!("the guardian or a control group of this daemon stays behind");
     }
     ended
+}
+
+fn state_path(arguments: &Arguments, environment: &Environment) -> Result<PathBuf, Failed> {
+    Ok(match &arguments.state_dir {
+        Some(path) => std::path::absolute(path)?,
+        None => places::state_folder(environment)?,
+    })
 }
 
 /// Where the configuration is read from, at the start and again.
