@@ -265,11 +265,12 @@ async fn restore<R: Runner>(
     let reading = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || {
+            let begun = Clock.monotonic();
             let (log, replay) = CommitLog::open(&folder)?;
             let read = || METRICS.restored.add(1);
             let restored = procd_store::scan::load_counting(&folder, replay, &read);
             log.adopt(&restored);
-            Ok((log, recovery::recover(&folder, restored, boot_id, Clock)))
+            Ok((log, recovery::recover(&folder, restored, boot_id, Clock, begun)))
         }
     });
     let read = reading.await.map_err(|_panic| RunError::Bug("the restore"))?;

@@ -78,6 +78,14 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     command::run(tests)
 }
 
+/// The damage matrix in full.
+pub(crate) fn all_cuts() -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "damage::"]);
+    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_ALL_CUTS", "1");
+    command::run(tests)
+}
+
 /// The long forms of the fault tests, which are too long for the gate.
 pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     let binaries = build()?;

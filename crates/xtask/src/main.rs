@@ -62,6 +62,10 @@ enum Task {
     Bridge,
     /// The tests of the clients in Python and TypeScript alone.
     Clients,
+    /// 10,000 completions in one loop, with slow and vanishing subscribers and a daemon that is killed.
+    Completions,
+    /// The damage matrix with every 64th byte of every file.
+    Damage,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -79,6 +83,8 @@ fn main() -> ExitCode {
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
         Task::Clients => gate::clients(),
+        Task::Completions => gate::repeat("notices::every_completion", 10_000),
+        Task::Damage => gate::all_cuts(),
         Task::Ci => gate::ci(),
     };
     match outcome {
