@@ -95,10 +95,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
     let Ground { containment, isolation, guardian, held, open_files_soft } = ground;
     let ended = runtime.block_on(async {
-        let state_folder = folder.path().to_owned();
-        let options_of = move |config: &Config| {
-            runner_options(config, isolation, open_files_soft, &state_folder)
-        };
+        let options_of = options_in(folder.path(), isolation, open_files_soft);
         let tier = containment.tier();
         let guarantees = guarantees(tier, isolation);
         let options = options_of(&config);
@@ -276,6 +273,16 @@ fn raise_open_files() -> Option<u64> {
         tracing::warn!(%error, "the limit of open files stays as it was");
     }
     given.current
+}
+
+/// What a configuration means for commands, here and now.
+fn options_in(
+    state_folder: &Path,
+    isolation: Option<Isolation>,
+    open_files_soft: Option<u64>,
+) -> impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static {
+    let folder = state_folder.to_owned();
+    move |config| runner_options(config, isolation, open_files_soft, &folder)
 }
 
 fn runner_options(
