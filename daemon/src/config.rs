@@ -16,7 +16,12 @@ use procd_core::settings::{Contradiction, GivenLimits, Limits, Lowered};
 use toml::de::{DeTable, DeValue};
 
 mod keys;
+mod live;
 pub mod places;
+mod report;
+
+pub use live::{Live, Reloaded};
+pub use report::Setting;
 
 use keys::Wrong;
 use places::Environment;

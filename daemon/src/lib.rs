@@ -1,6 +1,6 @@
 //! The supervisor daemon. This root wires tasks and does nothing else.
 //!
-//! A module imports only modules lower in this list; `clock`, `config` and `failpoint` aside:
+//! A module imports only modules lower in this list; `clock`, `config`, `failpoint` and `metrics` aside:
 //! `socket`, `connection`, `request`, `session`, `supervisor`, `recovery`, `process`, `drain`.
 //!
 //! ```text
@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use procd_core::Tier;
+use procd_core::settings::Limits;
 use procd_store::folder::StateFolder;
 use procd_store::log::CommitLog;
 use tokio::sync::{mpsc, watch};
@@ -28,6 +29,7 @@ pub mod config;
 pub mod connection;
 pub mod drain;
 pub mod failpoint;
+pub mod metrics;
 pub mod process;
 pub mod recovery;
 pub mod request;
@@ -39,25 +41,41 @@ pub mod supervisor;
 mod accept;
 #[path = "lib/idle.rs"]
 mod idle;
+#[path = "lib/lingering.rs"]
+pub mod lingering;
+#[path = "lib/notify.rs"]
+pub mod notify;
 #[path = "lib/signals.rs"]
 mod signals;
 
 use clock::Clock;
-use config::Config;
+use config::Live;
 use drain::Budgets;
+use metrics::METRICS;
+use notify::Notifier;
 use request::{Daemon, Facts, RestoreFacts, Shutdown, Stage};
+use signals::Asked;
 use supervisor::runner::Runner;
-use supervisor::{StopAllOutcome, Supervisor};
+use supervisor::view::Totals;
+use supervisor::{Beat, StopAllOutcome, Supervisor};
 
 /// How long the sockets may take to close at the end.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long the supervisor may take to put away its last records and spools.
 const PUTTING_AWAY: Duration = Duration::from_secs(5);
+/// Between two words on what the daemon does, without a watchdog.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What the daemon is made of. Locks are held, the socket is bound, the guardian runs.
 pub struct Parts {
-    /// The effective configuration.
-    pub config: Config,
+    /// The configuration in force.
+    pub settings: Arc<Live>,
+    /// The service manager.
+    pub notifier: Notifier,
+    /// How often it wants to hear that the supervisor works.
+    pub watchdog: Option<Duration>,
+    /// That everything ends with the login, where that is so.
+    pub lingering_hint: Option<String>,
     /// The socket with its lock.
     pub socket: socket::Bound,
     /// The state folder, locked.
@@ -70,6 +88,8 @@ pub struct Parts {
     pub warnings: Vec<String>,
     /// The limits that all outputs share.
     pub budgets: Budgets,
+    /// The threads that drain: whoever waits for output waits there.
+    pub drains: Option<tokio::runtime::Handle>,
     /// This run.
     pub instance_id: Uuid,
     /// This boot.
@@ -128,14 +148,21 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
         shutdown: wish,
         ending: CancellationToken::new(),
         connections: Arc::default(),
+        drains: parts.drains.clone(),
+        settings: parts.settings.clone(),
     });
-    let Parts { config, socket, folder, budgets, boot_id, is_private, ready, .. } = parts;
+    let beat = beat(&parts.notifier, parts.watchdog);
+    let Parts { socket, folder, budgets, boot_id, is_private, ready, notifier, .. } = parts;
     let mut accepting = accept::start(socket, folder.clone(), daemon.clone(), lineage)
         .map_err(|source| RunError::Start { deed: "watch the socket", source })?;
-    let restoring = restore(runner, &config, folder, budgets, boot_id);
+    let limits = Arc::new(daemon.limits());
+    let restoring = restore(runner, limits, folder, budgets, boot_id, beat);
+    let progress = || format!("restoring, {} records read", METRICS.restored.get());
+    let restoring = notifier.while_busy(progress, restoring);
     let restored = tokio::select! {
         restored = restoring => restored?,
-        _signal = signals.next() => {
+        () = signals.next_end() => {
+            notifier.tell("STOPPING=1");
             tracing::info!("asked to end before the restore was over");
             return close(&daemon, accepting.tasks).await;
         }
@@ -145,9 +172,11 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     drop(stage_sender.send(Stage::Serving(supervisor.clone(), Arc::new(facts))));
     tracing::info!("serving");
     ready();
-    let idle = idle::watch(&daemon, &supervisor, is_private, config.choices.private_exit);
+    notifier.ready();
+    let private_exit = daemon.settings.current().choices.private_exit;
+    let idle = idle::watch(&daemon, &supervisor, is_private, private_exit);
     let (wish, displaced) = tokio::select! {
-        _signal = signals.next() => (Shutdown { grace: None }, None),
+        () = serve_signals(&mut signals, &daemon, &notifier) => (Shutdown { grace: None }, None),
         wish = wishes.recv() => (wish.unwrap_or(Shutdown { grace: None }), None),
         () = idle => (Shutdown { grace: None }, None),
         reason = &mut accepting.displaced => {
@@ -157,7 +186,9 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     if let Some(reason) = &displaced {
         tracing::error!(reason, "the daemon ends");
     }
-    let outcome = shut_down(&supervisor, &mut signals, wish).await;
+    notifier.tell("STOPPING=1\nSTATUS=stopping every process");
+    let stopping = shut_down(&supervisor, &mut signals, wish);
+    let outcome = notifier.while_busy(|| "stopping every process".to_owned(), stopping).await;
     close(&daemon, accepting.tasks).await?;
     drop((supervisor, stage_sender, daemon));
     if tokio::time::timeout(PUTTING_AWAY, task).await.is_err() {
@@ -170,14 +201,43 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
     }
 }
 
+/// Serves SIGHUP until a signal asks for the end.
+async fn serve_signals(signals: &mut signals::Signals, daemon: &Daemon, notifier: &Notifier) {
+    while signals.next().await == Asked::Reload {
+        notifier.reloading();
+        // What became of it is in the log.
+        drop(daemon.reload().await);
+        notifier.ready();
+    }
+}
+
+/// The supervisor's sign of life: it feeds the watchdog, and says what runs.
+fn beat(notifier: &Notifier, watchdog: Option<Duration>) -> Option<Beat> {
+    let notifier = notifier.clone();
+    notifier.is_heard().then(|| Beat {
+        every: watchdog.unwrap_or(TELL_EVERY).min(TELL_EVERY),
+        tell: Box::new(move |totals| {
+            notifier.tell(&format!("WATCHDOG=1\nSTATUS={}", status_line(totals)));
+        }),
+    })
+}
+
+fn status_line(totals: &Totals) -> String {
+    let live = |state: &procd_core::ProcessState| !state.is_terminal();
+    let count = |is_live: bool| -> u64 {
+        totals.iter().filter(|(state, _)| live(state) == is_live).map(|(_, count)| count).sum()
+    };
+    format!("serving: {} processes run, {} have ended", count(true), count(false))
+}
+
 fn facts(parts: &Parts, escaped: Arc<AtomicU64>) -> Facts {
     Facts {
-        limits: parts.config.limits.clone(),
         tier: parts.tier,
         guarantees: parts.guarantees.clone(),
         instance_id: parts.instance_id,
         boot_id: parts.boot_id,
         warnings: parts.warnings.clone(),
+        lingering_hint: parts.lingering_hint.clone(),
         state_format: u32::try_from(procd_store::folder::FORMAT).unwrap_or(u32::MAX),
         escaped,
     }
@@ -193,17 +253,19 @@ struct Serving {
 /// Reads the state folder back and starts the supervisor with it.
 async fn restore<R: Runner>(
     runner: Arc<R>,
-    config: &Config,
+    limits: Arc<Limits>,
     folder: Arc<StateFolder>,
     budgets: Budgets,
     boot_id: Uuid,
+    beat: Option<Beat>,
 ) -> Result<Serving, RunError> {
     let reading = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || {
             let begun = Clock.monotonic();
             let (log, replay) = CommitLog::open(&folder)?;
-            let restored = procd_store::scan::load(&folder, replay);
+            let read = || METRICS.restored.add(1);
+            let restored = procd_store::scan::load_counting(&folder, replay, &read);
             log.adopt(&restored);
             Ok((log, recovery::recover(&folder, restored, boot_id, Clock, begun)))
         }
@@ -211,8 +273,7 @@ async fn restore<R: Runner>(
     let read = reading.await.map_err(|_panic| RunError::Bug("the restore"))?;
     let (log, recovered) = read.map_err(RunError::Restore)?;
     let facts = restore_facts(&recovered);
-    let limits = Arc::new(config.limits.clone());
-    let parts = supervisor::Parts { limits, folder, log, recovered, boot_id, budgets };
+    let parts = supervisor::Parts { limits, folder, log, recovered, boot_id, budgets, beat };
     let spawned = supervisor::spawn(runner, parts);
     // The end of the task is the end of the restore too: then nothing more will come.
     drop(spawned.restored.await);
@@ -252,7 +313,7 @@ async fn shut_down(
                 }
                 return outcome;
             }
-            _signal = signals.next() => {
+            () = signals.next_end() => {
                 tracing::info!("a second signal: the rest of the grace is skipped");
                 supervisor.hasten_shutdown().await;
             }

@@ -22,14 +22,15 @@ mod watched;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
@@ -52,6 +53,8 @@ use spawn::Start;
 pub struct RunnerOptions {
     /// The effective limits.
     pub limits: Arc<Limits>,
+    /// How a start is isolated; `None` = none can be.
+    pub isolation: Option<Isolation>,
     /// What commands find in their environment.
     pub environment: EnvironmentOptions,
     /// The shell of `command`; absent = /bin/bash if there, else /bin/sh.
@@ -74,7 +77,7 @@ impl RunnerOptions {
 /// The runner of real commands.
 #[derive(Debug)]
 pub struct RealRunner {
-    options: Arc<RunnerOptions>,
+    options: RwLock<Arc<RunnerOptions>>,
     containment: Containment,
     link: GuardianLink,
     drains: Arc<Drains>,
@@ -97,7 +100,18 @@ impl RealRunner {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
         let trees = Arc::new(Trees::new(&containment));
-        Ok(Self { options: Arc::new(options), containment, link, drains, input, trees })
+        let options = RwLock::new(Arc::new(options));
+        Ok(Self { options, containment, link, drains, input, trees })
+    }
+
+    /// Other options, for what starts from now on.
+    pub fn configure(&self, options: RunnerOptions) {
+        self.input.set_max(options.limits.input_daemon_bytes);
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    fn options(&self) -> Arc<RunnerOptions> {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tier that commands get; `None` = no start is possible.
@@ -116,7 +130,7 @@ impl RealRunner {
 impl RealRunner {
     /// What clients can write to, or resize.
     fn stdin(&self, plan: &Plan) -> Option<Stdin> {
-        let bytes_max = self.options.limits.input_process_bytes;
+        let bytes_max = self.options().limits.input_process_bytes;
         let budget = Arc::clone(&self.input);
         let takes_input = plan.stdin == StdinMode::Pipe;
         if plan.tty.is_some() {
@@ -146,7 +160,7 @@ impl Runner for RealRunner {
                 return Err(Refusal::Containment { message: reason.clone() });
             }
         };
-        let options = Arc::clone(&self.options);
+        let options = self.options();
         let request = request.clone();
         let make = move || plan::make(&options, tier, &request);
         match tokio::task::spawn_blocking(make).await {

@@ -10,6 +10,7 @@ use procd_protocol::words::Word;
 use procd_protocol::{Details, ErrorBody, ErrorCode, RequestId, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ mod fold;
 mod input;
 mod keys;
 mod lease;
+mod metrics;
 mod output;
 mod page;
 mod pattern;
@@ -48,7 +50,7 @@ pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
-const TURNS: usize = 4;
+const TURNS: usize = 2;
 
 /// One connected client, as its requests see it.
 #[derive(Debug)]
@@ -120,6 +122,19 @@ impl Client {
     /// The client took chunks of an export; of one that is over the notice means nothing.
     pub fn continue_export(&self, taken: &v1::ExportContinueParams) {
         self.exports.go_on(taken.request, taken.chunks);
+    }
+
+    /// Where a request is to be carried out, if not on the control thread: a wait for output
+    /// where that is drained, so that no other thread has to be woken in between.
+    pub fn place_of(&self, call: &Call) -> Option<&Handle> {
+        let Call::ProcessOutput(params) = call else { return None };
+        let waits_for_output = match &params.wait {
+            None | Some(v1::Wait::Simple(v1::WaitWord::Poll | v1::WaitWord::Exit)) => false,
+            Some(v1::Wait::Simple(v1::WaitWord::Any | v1::WaitWord::All) | v1::Wait::Until(_)) => {
+                true
+            }
+        };
+        self.daemon.drains.as_ref().filter(|_| waits_for_output)
     }
 
     /// The binding that the role table made sure of.
@@ -215,6 +230,7 @@ pub enum Reply {
     Input(Box<v1::InputResult>),
     Stop(Box<v1::StopResult>),
     StopAll(v1::StopAllResult),
+    SessionList(v1::SessionListResult),
     Signal(v1::SignalResult),
     Inspect(Box<v1::InspectResult>),
     List(v1::ListResult),
@@ -225,7 +241,56 @@ pub enum Reply {
     LeaseAcquire(v1::LeaseAcquireResult),
     OperatorAttach(v1::OperatorAttachResult),
     Status(Box<v1::StatusResult>),
+    Metrics(v1::MetricsResult),
+    Reload(v1::ReloadResult),
     Empty(v1::Empty),
+}
+
+/// Bytes of a text that is worth taking out of its reply.
+const LONG_TEXT_BYTES: usize = 4096;
+
+impl Reply {
+    /// The long texts of output, in their order; a NUL stands in the place of each. No other text
+    /// of such a reply has one: safe text never does.
+    pub fn take_long_texts(&mut self) -> Vec<String> {
+        let take = |page: &mut v1::Page| {
+            let text = page.output.as_mut().filter(|text| text.len() >= LONG_TEXT_BYTES)?;
+            Some(std::mem::replace(text, "\0".to_owned()))
+        };
+        match self {
+            Self::Output(result) => {
+                let pages = result.results.iter_mut().filter_map(|entry| match entry {
+                    v1::Entry::Page(page) => Some(page),
+                    v1::Entry::Failed { .. } => None,
+                });
+                pages.filter_map(|page| take(page)).collect()
+            }
+            Self::Start(result) => take(&mut result.page).into_iter().collect(),
+            Self::Input(result) => take(&mut result.page).into_iter().collect(),
+            Self::Hello(_)
+            | Self::SessionOpen(_)
+            | Self::SessionAttach(_)
+            | Self::SessionClose(_)
+            | Self::Search(_)
+            | Self::Export(_)
+            | Self::Stop(_)
+            | Self::StopAll(_)
+            | Self::Signal(_)
+            | Self::Inspect(_)
+            | Self::List(_)
+            | Self::Plan(_)
+            | Self::Remove(_)
+            | Self::Pin(_)
+            | Self::Subscribe(_)
+            | Self::LeaseAcquire(_)
+            | Self::OperatorAttach(_)
+            | Self::Status(_)
+            | Self::SessionList(_)
+            | Self::Metrics(_)
+            | Self::Reload(_)
+            | Self::Empty(_) => Vec::new(),
+        }
+    }
 }
 
 /// Carries out one request. Cancelled, it ends with `cancelled` and frees what it waited on; a
@@ -271,6 +336,7 @@ async fn carry_out(
         Call::ProcessInput(params) => input::input(client, *params, room).await,
         Call::ProcessStop(params) => process::stop(client, *params).await,
         Call::SessionStopAll(params) => process::stop_all(client, *params).await,
+        Call::SessionList(params) => session::list(client, *params).await,
         Call::ProcessSignal(params) => process::signal(client, *params).await,
         Call::ProcessInspect(params) => process::inspect(client, *params).await,
         Call::ProcessList(params) => process::list(client, *params).await,
@@ -284,6 +350,8 @@ async fn carry_out(
         Call::LeaseRelease(params) => lease::release(client, *params).await,
         Call::OperatorAttach(params) => session::operator(client, *params).await,
         Call::DaemonStatus(_) => daemon::status(client).await,
+        Call::DaemonMetrics(_) => metrics::metrics(client).await,
+        Call::DaemonReload(_) => daemon::reload(client).await,
         Call::DaemonShutdown(params) => Ok(daemon::shutdown(client, &params)),
     }
 }

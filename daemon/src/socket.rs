@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,19 @@ pub enum SocketError {
         /// What is there.
         path: PathBuf,
     },
+    /// What the service manager listens on is not where clients look.
+    #[error(
+        "the socket that was handed over is `{}`, and clients look at `{}`: make ListenStream= of \
+         procd.socket and the place of the socket the same",
+        given.display(),
+        path.display()
+    )]
+    Elsewhere {
+        /// Where it is.
+        given: PathBuf,
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A system call failed.
     #[error("cannot {deed} `{}`", path.display())]
     Io {
@@ -73,6 +87,8 @@ pub struct Bound {
     path: PathBuf,
     identity: Identity,
     lock: SocketLock,
+    /// Whether a service manager made it, and keeps it.
+    is_adopted: bool,
 }
 
 /// Which file something is: device and inode.
@@ -100,9 +116,10 @@ pub struct Locked {
 /// Takes the lock of `path`, waiting up to `wait` for one that does not answer.
 /// # Errors
 /// [`SocketError`]; `Held` at once when the holder's socket answers.
-pub fn lock(path: &Path, wait: Duration) -> Result<Locked, SocketError> {
+/// - `is_ours`: a service manager has bound it for us; whoever answers is nobody else then.
+pub fn lock(path: &Path, wait: Duration, is_ours: bool) -> Result<Locked, SocketError> {
     let folder = open_folder(path.parent().unwrap_or_else(|| Path::new("/")))?;
-    let lock = lock::take(path, &folder, wait)?;
+    let lock = lock::take(path, &folder, wait, is_ours)?;
     Ok(Locked { path: path.to_owned(), folder, lock })
 }
 
@@ -111,6 +128,24 @@ impl Locked {
     #[must_use]
     pub const fn lock(&self) -> &SocketLock {
         &self.lock
+    }
+
+    /// Takes over a socket that listens already.
+    /// # Errors
+    /// `Elsewhere`; `Io` for what is no listening socket of this machine.
+    pub fn adopt(self, given: OwnedFd) -> Result<Bound, SocketError> {
+        let listener = UnixListener::from(given);
+        let address =
+            listener.local_addr().map_err(|source| failed("adopt", &self.path, source))?;
+        let given = address.as_pathname().unwrap_or_else(|| Path::new(""));
+        if given != self.path {
+            return Err(SocketError::Elsewhere { given: given.to_owned(), path: self.path });
+        }
+        listener.set_nonblocking(true).map_err(|source| failed("prepare", &self.path, source))?;
+        let identity = Identity::of_path(&self.path)
+            .ok_or_else(|| failed("look at", &self.path, Errno::NOENT))?;
+        let Self { path, lock, folder: _ } = self;
+        Ok(Bound { listener, path, identity, lock, is_adopted: true })
     }
 
     /// Binds and listens, replacing a stale socket.
@@ -148,7 +183,7 @@ fn bind_locked(path: &Path, folder: &File, lock: SocketLock) -> Result<Bound, So
     }
     let identity = placed?;
     listener.set_nonblocking(true).map_err(|source| failed("prepare", path, source))?;
-    Ok(Bound { listener, path: path.to_owned(), identity, lock })
+    Ok(Bound { listener, path: path.to_owned(), identity, lock, is_adopted: false })
 }
 
 fn place(
@@ -241,7 +276,7 @@ impl Bound {
         let path = self.path.clone();
         let folder = open_folder(path.parent().unwrap_or_else(|| Path::new("/")))?;
         if !self.lock.is_in_place() {
-            self.lock = lock::take(&path, &folder, Duration::ZERO)?;
+            self.lock = lock::take(&path, &folder, Duration::ZERO, false)?;
         }
         // Our own socket would answer the probe like another daemon's.
         if Identity::of_path(&path) == Some(self.identity) {
@@ -254,7 +289,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         // A socket that another daemon made in the same place is left alone.
-        if Identity::of_path(&self.path) == Some(self.identity) {
+        if !self.is_adopted && Identity::of_path(&self.path) == Some(self.identity) {
             drop(std::fs::remove_file(&self.path));
         }
     }

@@ -14,6 +14,7 @@ mod drive;
 mod ending;
 mod entry;
 mod feed;
+mod figures;
 mod handle;
 mod journal;
 mod keys;
@@ -48,6 +49,7 @@ pub use api::{
     SESSION_KEY_BYTES, SessionFacts, SessionQuotas, SessionRules, SessionState, Started, Status,
     StopAllOutcome, StopOutcome, StopScope,
 };
+pub use figures::{Beat, Figures, PlaceOfSession, SessionPage, SessionRow};
 pub use handle::Supervisor;
 pub use list::{PlaceInList, PlacedView};
 pub use notices::Answer;

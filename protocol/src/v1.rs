@@ -46,7 +46,7 @@ words! {
         SessionClose = "session/close",
         /// Stops many.
         SessionStopAll = "session/stop_all",
-        /// Lists sessions. Later.
+        /// Lists sessions.
         SessionList = "session/list",
         /// Starts a command.
         ProcessStart = "process/start",
@@ -86,9 +86,9 @@ words! {
         OperatorAttach = "operator/attach",
         /// Shows the daemon.
         DaemonStatus = "daemon/status",
-        /// Shows metrics. Later.
+        /// Shows metrics.
         DaemonMetrics = "daemon/metrics",
-        /// Reads the configuration again. Later.
+        /// Reads the configuration again.
         DaemonReload = "daemon/reload",
         /// Ends the daemon.
         DaemonShutdown = "daemon/shutdown",
@@ -168,6 +168,7 @@ calls! {
     SessionAttach(SessionAttachParams),
     SessionClose(SessionCloseParams),
     SessionStopAll(StopAllParams),
+    SessionList(SessionListParams),
     ProcessStart(StartParams),
     ProcessOutput(OutputParams),
     ProcessSearch(SearchParams),
@@ -187,6 +188,8 @@ calls! {
     LeaseRelease(LeaseReleaseParams),
     OperatorAttach(OperatorAttachParams),
     DaemonStatus(StatusParams),
+    DaemonMetrics(MetricsParams),
+    DaemonReload(ReloadParams),
     DaemonShutdown(ShutdownParams),
 }
 

@@ -67,6 +67,7 @@ mod document {
         (Method::ProcessExport, v1::ExportParams::REQUIRED, v1::ExportParams::OPTIONAL),
         (Method::ProcessInput, v1::InputParams::REQUIRED, v1::InputParams::OPTIONAL),
         (Method::SessionStopAll, v1::StopAllParams::REQUIRED, v1::StopAllParams::OPTIONAL),
+        (Method::SessionList, v1::SessionListParams::REQUIRED, v1::SessionListParams::OPTIONAL),
         (Method::ProcessSignal, v1::SignalParams::REQUIRED, v1::SignalParams::OPTIONAL),
         (Method::ProcessStop, v1::StopParams::REQUIRED, v1::StopParams::OPTIONAL),
         (Method::ProcessInspect, v1::InspectParams::REQUIRED, v1::InspectParams::OPTIONAL),
@@ -93,6 +94,8 @@ mod document {
             v1::OperatorAttachParams::OPTIONAL,
         ),
         (Method::DaemonStatus, v1::StatusParams::REQUIRED, v1::StatusParams::OPTIONAL),
+        (Method::DaemonMetrics, v1::MetricsParams::REQUIRED, v1::MetricsParams::OPTIONAL),
+        (Method::DaemonReload, v1::ReloadParams::REQUIRED, v1::ReloadParams::OPTIONAL),
         (Method::DaemonShutdown, v1::ShutdownParams::REQUIRED, v1::ShutdownParams::OPTIONAL),
     ];
 
@@ -129,7 +132,6 @@ mod document {
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
-                ("isolate", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),

@@ -56,6 +56,7 @@ mod frames {
             Ok(Call::ProcessExport(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessInput(p)) => rewritten(id, &*p, reply),
             Ok(Call::SessionStopAll(p)) => rewritten(id, &*p, reply),
+            Ok(Call::SessionList(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessSignal(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessStop(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessInspect(p)) => rewritten(id, &*p, reply),
@@ -70,6 +71,8 @@ mod frames {
             Ok(Call::LeaseRelease(p)) => rewritten(id, &*p, reply),
             Ok(Call::OperatorAttach(p)) => rewritten(id, &*p, reply),
             Ok(Call::DaemonStatus(p)) => rewritten(id, &*p, reply),
+            Ok(Call::DaemonMetrics(p)) => rewritten(id, &*p, reply),
+            Ok(Call::DaemonReload(p)) => rewritten(id, &*p, reply),
             Ok(Call::DaemonShutdown(p)) => rewritten(id, &*p, reply),
             Err(error) => panic!("{request}: {error}"),
         };

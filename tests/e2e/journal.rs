@@ -171,16 +171,23 @@ both_tiers_inside! {
 
     /// A queued start is dropped with its connection, a running one is not.
     fn a_queued_start_goes_with_its_connection(tier) {
-        let daemon = Setup::new(tier).limit("running_loop_max = 1").start();
+        let daemon = Setup::new(tier).limit("running_loop_max = 1").limit("queued_session_max = 1").start();
         let mut owner = daemon.owner();
         let running = owner.background(&["sleep", "600"]);
         let mut waiting = owner.attach(daemon.connect());
         let params = waiting.start_params(&["true"], json!({"queue_timeout_ms": 600_000}));
         waiting.wire.send("process/start", params);
         drop(waiting);
-        let busy = owner.start_params(&["true"], json!({}));
-        let error = owner.wire.call("process/start", busy).unwrap_err();
-        assert_eq!(error["details"]["limit"], "running_loop_max");
+        // The daemon has come to the end of that connection, and the queue has room again.
+        let mut operator = daemon.operator();
+        wait::until_true("it is gone", wait::STEP, || {
+            operator.ok("daemon/status", json!({}))["connections"] == 2
+        });
+        wait::until_true("it is not queued", wait::STEP, || {
+            let params = owner.start_params(&["true"], json!({"queue_timeout_ms": 1}));
+            let error = owner.wire.call("process/start", params).unwrap_err();
+            error["details"]["limit"] == "running_loop_max"
+        });
         owner.stop(&running, "kill", 0);
         wait::until_true("the slot is free", wait::STEP, || {
             let params = owner.start_params(&["true"], json!({}));

@@ -156,7 +156,7 @@ fn each_answer_does_what_the_table_says() {
         assert_eq!(error["code"], "invalid_arguments", "{error}");
         assert_eq!(error["details"]["field"], "disposition", "{error}");
         let status = daemon.operator().ok("daemon/status", json!({}));
-        assert_eq!(status["notification_collisions"], 1, "{status}");
+        assert_eq!(status["collisions"], 1, "{status}");
         assert_eq!(status["dropped_notifications"], 0, "{status}");
         // On the next subscribe only the stopped one comes, under its id.
         let mut next = owner.attach(daemon.connect()).wire;

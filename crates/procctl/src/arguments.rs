@@ -1,19 +1,25 @@
-//! The command line. What a later issue brings is not here, so the parser refuses it by name.
+//! The command line: every command of procctl with its options.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
+mod act;
+mod launch;
+mod look;
+mod parse;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use uuid::Uuid;
+use clap::{Args, Parser, Subcommand};
 
-use crate::handle::unmark;
+pub(crate) use act::{Attach, Input, Kill, Mode, Named, Prune, Shutdown, Stop, Target, Wait};
+pub(crate) use launch::{Launch, Run, Start, Stdin};
+pub(crate) use look::{
+    Completion, Events, Export, Filter, Inspect, Logs, Man, Ps, Raw, Shell, Since, SortBy, Stats,
+    StreamChoice, Top,
+};
+
 use crate::print::Format;
 
 /// Start, follow and stop commands under the procd supervisor.
 ///
-/// Data goes to stdout, messages to stderr. A process is named by its handle or a short unique
-/// prefix of it; a prefix that begins with `-` goes after `--`.
+/// Data goes to stdout, messages to stderr. A process is named by its handle, by a short unique
+/// beginning of that, or by its label; a beginning that is a `-` goes after `--`.
 #[derive(Debug, Parser)]
 #[command(
     name = "procctl",
@@ -83,10 +89,46 @@ pub(crate) enum Command {
     Wait(Wait),
     /// Stop processes and wait until nothing of them is left
     Stop(Stop),
+    /// Send a signal to processes
+    Kill(Kill),
+    /// Look at the terminal of a process, and type into it
+    Attach(Attach),
     /// Show the record of a process as JSON
     Inspect(Inspect),
+    /// Show what happened: the journal of your session, or of all
+    Events(Events),
+    /// List the sessions
+    Sessions,
+    /// Show what running processes use
+    Stats(Stats),
+    /// Watch what running processes use, on the full screen
+    Top(Top),
+    /// Write the kept output of a process to a file, checked by its SHA-256
+    Export(Export),
+    /// Remove what has ended
+    Prune(Prune),
+    /// Remove ended processes
+    Rm(Named),
+    /// Keep ended processes until they are unpinned
+    Pin(Named),
+    /// Leave ended processes to retention again
+    Unpin(Named),
     /// Show the state of the daemon
     Status,
+    /// Look for what is wrong or will be, and say what to do
+    Doctor,
+    /// Show the daemon's figures as OpenMetrics
+    Metrics,
+    /// Have the daemon read its configuration again
+    Reload,
+    /// Show the daemon's settings, and where each came from
+    Config,
+    /// Call a method of the daemon with parameters of your own
+    Raw(Raw),
+    /// Print what makes a shell complete procctl, live handles and labels included
+    Completion(Completion),
+    /// Print the manual page
+    Man(Man),
     /// Stop the daemon and every process it supervises
     Shutdown(Shutdown),
 }
@@ -102,256 +144,28 @@ impl Command {
             Self::Input(_) => "input",
             Self::Wait(_) => "wait",
             Self::Stop(_) => "stop",
+            Self::Kill(_) => "kill",
+            Self::Attach(_) => "attach",
             Self::Inspect(_) => "inspect",
+            Self::Events(_) => "events",
+            Self::Sessions => "sessions",
+            Self::Stats(_) => "stats",
+            Self::Top(_) => "top",
+            Self::Export(_) => "export",
+            Self::Prune(_) => "prune",
+            Self::Rm(_) => "rm",
+            Self::Pin(_) => "pin",
+            Self::Unpin(_) => "unpin",
             Self::Status => "status",
+            Self::Doctor => "doctor",
+            Self::Metrics => "metrics",
+            Self::Reload => "reload",
+            Self::Config => "config",
+            Self::Raw(_) => "raw",
+            Self::Completion(_) => "completion",
+            Self::Man(_) => "man",
             Self::Shutdown(_) => "shutdown",
         }
-    }
-}
-
-/// What runs, and how.
-#[derive(Debug, Args)]
-pub(crate) struct Launch {
-    /// A name to find it again by, at most 128 characters
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
-    /// The working folder; absent: the current one
-    #[arg(short = 'C', long, value_name = "FOLDER")]
-    pub(crate) cwd: Option<PathBuf>,
-    /// Set a variable, or pass on one that is always left out; repeatable
-    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
-    pub(crate) env: Vec<String>,
-    /// Remove a variable; repeatable
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) unset: Vec<String>,
-    /// Pass on none of the caller's variables
-    #[arg(long)]
-    pub(crate) clean_env: bool,
-    /// A deadline: the process is stopped when it has run that long (`90`, `10m`, `1h 30m`)
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(crate) timeout: Option<Duration>,
-    /// One pipe for stdout and stderr, so that their order is exact
-    #[arg(long)]
-    pub(crate) merge_streams: bool,
-    /// The memory window for recent output, bytes
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) memory_bytes: Option<u64>,
-    /// The output kept on disk, bytes
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) spool_bytes: Option<u64>,
-    /// The tool execution it comes from
-    #[arg(long, value_name = "UUID")]
-    pub(crate) origin: Option<Uuid>,
-    /// A line for the shell, in place of program and arguments
-    #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "argv")]
-    pub(crate) line: Option<String>,
-    /// Program and arguments
-    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "line")]
-    pub(crate) argv: Vec<OsString>,
-}
-
-/// `procctl run`.
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// Pass stdin on to the command; absent: it gets none
-    #[arg(short, long)]
-    pub(crate) interactive: bool,
-    /// Tell the handle, and which variables are left out, on stderr
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    #[command(flatten)]
-    pub(crate) launch: Launch,
-}
-
-/// `procctl start`.
-#[derive(Debug, Args)]
-pub(crate) struct Start {
-    /// Where stdin comes from: a pipe for `procctl input`, or nothing
-    #[arg(long, value_enum, default_value_t = Stdin::Pipe, value_name = "KIND")]
-    pub(crate) stdin: Stdin,
-    /// Tell which variables are left out on stderr
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
-    #[command(flatten)]
-    pub(crate) launch: Launch,
-}
-
-/// Where stdin comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stdin {
-    /// A pipe that takes input.
-    Pipe,
-    /// At its end from the start.
-    Null,
-}
-
-/// `procctl ps`.
-#[derive(Debug, Args)]
-pub(crate) struct Ps {
-    /// Every session's processes, not only your own
-    #[arg(short, long)]
-    pub(crate) all: bool,
-    /// Whole handles only
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// Only these: state=WORD, label=TEXT or session=UUID; repeatable
-    #[arg(short, long, value_name = "KEY=VALUE", value_parser = filter)]
-    pub(crate) filter: Vec<Filter>,
-    /// Whole handles, sessions and commands
-    #[arg(long)]
-    pub(crate) no_trunc: bool,
-}
-
-/// One condition of `ps --filter`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Filter {
-    /// In this state.
-    State(String),
-    /// With this label.
-    Label(String),
-    /// Of this session.
-    Session(Uuid),
-}
-
-/// `procctl logs`.
-#[derive(Debug, Args)]
-pub(crate) struct Logs {
-    /// Go on until the process has ended
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// Only the last N lines
-    #[arg(short = 'n', long = "tail", value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
-    pub(crate) tail: Option<u64>,
-    /// One stream only
-    #[arg(long, value_enum, default_value_t = StreamChoice::Combined, value_name = "STREAM")]
-    pub(crate) stream: StreamChoice,
-    /// Exact bytes, also on a terminal; elsewhere that is the default
-    #[arg(long, conflicts_with = "safe")]
-    pub(crate) raw: bool,
-    /// Text without control sequences, also into a pipe; on a terminal that is the default
-    #[arg(long)]
-    pub(crate) safe: bool,
-    /// Why, for the daemon's log, when the process is another session's
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
-    /// Handle or unique prefix
-    #[arg(value_parser = id)]
-    pub(crate) id: String,
-}
-
-/// Which stream of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StreamChoice {
-    /// Both, in the order of arrival.
-    Combined,
-    /// stdout, and what has no tag.
-    Stdout,
-    /// stderr, and what has no tag.
-    Stderr,
-}
-
-/// `procctl input`.
-#[derive(Debug, Args)]
-pub(crate) struct Input {
-    /// Close its stdin after the text
-    #[arg(long)]
-    pub(crate) eof: bool,
-    /// Handle or unique prefix
-    #[arg(value_parser = id)]
-    pub(crate) id: String,
-    /// The text, as it is; absent and without --eof: all that stdin has
-    #[arg(allow_hyphen_values = true)]
-    pub(crate) text: Option<String>,
-    /// Put a line end behind the text
-    #[arg(short, long, requires = "text")]
-    pub(crate) line: bool,
-}
-
-/// `procctl wait`.
-#[derive(Debug, Args)]
-pub(crate) struct Wait {
-    /// Return when the first has ended
-    #[arg(long)]
-    pub(crate) any: bool,
-    /// Give up after this time, with exit code 124
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub(crate) timeout: Option<Duration>,
-    /// Handles or unique prefixes
-    #[arg(required = true, value_parser = id, value_name = "ID")]
-    pub(crate) ids: Vec<String>,
-}
-
-/// `procctl stop`.
-#[derive(Debug, Args)]
-pub(crate) struct Stop {
-    /// Seconds between the polite signal and SIGKILL; absent: the daemon's own
-    #[arg(short = 't', long = "time", value_name = "SEC", value_parser = time)]
-    pub(crate) grace: Option<Duration>,
-    /// How hard
-    #[arg(long, value_enum, default_value_t = Mode::Terminate, value_name = "MODE")]
-    pub(crate) mode: Mode,
-    /// Handles or unique prefixes
-    #[arg(required = true, value_parser = id, value_name = "ID")]
-    pub(crate) ids: Vec<String>,
-}
-
-/// How hard to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// SIGINT, nothing after it.
-    Interrupt,
-    /// SIGTERM, after the grace SIGKILL.
-    Terminate,
-    /// SIGKILL at once.
-    Kill,
-}
-
-/// `procctl inspect`.
-#[derive(Debug, Args)]
-pub(crate) struct Inspect {
-    /// Handle or unique prefix
-    #[arg(value_parser = id)]
-    pub(crate) id: String,
-}
-
-/// `procctl shutdown`.
-#[derive(Debug, Args)]
-pub(crate) struct Shutdown {
-    /// Seconds between the polite signal and SIGKILL; absent: the daemon's own
-    #[arg(short = 't', long = "time", value_name = "SEC", value_parser = time)]
-    pub(crate) grace: Option<Duration>,
-}
-
-fn id(text: &str) -> Result<String, String> {
-    let text = unmark(text);
-    let is_word =
-        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    if text.is_empty() || !is_word || text.len() > crate::handle::HANDLE_CHARS {
-        return Err("a handle is 22 letters, digits, - or _, or a prefix of that".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// Seconds as a number, or a span such as `250ms`, `10m`, `1h 30m`.
-fn time(text: &str) -> Result<Duration, String> {
-    const WANTED: &str = "a time is seconds or a span such as 250ms, 10m or 1h30m";
-    let span = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_not_a_number) => {
-            text.parse::<jiff::SignedDuration>().ok().and_then(|span| span.try_into().ok())
-        }
-    };
-    span.ok_or_else(|| WANTED.to_owned())
-}
-
-fn filter(text: &str) -> Result<Filter, String> {
-    let wanted = || "a filter is state=WORD, label=TEXT or session=UUID".to_owned();
-    let (key, value) = text.split_once('=').ok_or_else(wanted)?;
-    match key {
-        "state" => Ok(Filter::State(value.to_owned())),
-        "label" => Ok(Filter::Label(value.to_owned())),
-        "session" => value.parse().map(Filter::Session).map_err(|_not_a_uuid| wanted()),
-        _ => Err(wanted()),
     }
 }
 
@@ -359,6 +173,10 @@ fn filter(text: &str) -> Result<Filter, String> {
 mod tests {
     use clap::CommandFactory;
 
+    use std::ffi::OsString;
+    use std::time::Duration;
+
+    use super::parse::time;
     use super::*;
     use crate::handle::mark_arguments;
 
@@ -436,8 +254,10 @@ mod tests {
     #[test]
     fn what_is_no_id_or_no_filter_is_refused() {
         for line in [
-            &["procctl", "inspect", "a b"][..],
-            &["procctl", "inspect", ""],
+            &["procctl", "inspect", ""][..],
+            &["procctl", "stop"],
+            &["procctl", "stop", "--session", "x", "y"],
+            &["procctl", "logs", "--since", "soon", "x"],
             &["procctl", "ps", "--filter", "colour=red"],
             &["procctl", "ps", "--filter", "session=x"],
             &["procctl", "run"],

@@ -1,15 +1,27 @@
 //! The commands, one file each. Each turns its arguments into calls and their results into text.
 
+pub(crate) mod attach;
+pub(crate) mod daemon;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod export;
 pub(crate) mod input;
 pub(crate) mod inspect;
+pub(crate) mod keep;
+pub(crate) mod kill;
 pub(crate) mod launch;
 pub(crate) mod logs;
+pub(crate) mod pages;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod sessions;
 pub(crate) mod shutdown;
 pub(crate) mod start;
+pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod top;
+pub(crate) mod usage;
 pub(crate) mod wait;
 
 use procd_protocol::v1::Leader;

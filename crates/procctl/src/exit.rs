@@ -58,6 +58,17 @@ pub(crate) enum CtlError {
         "no process `{0}` is known to the daemon; `procctl ps` lists yours, `procctl ps -a` all"
     )]
     NoSuchProcess(String),
+    /// No session has this name.
+    #[error("no session `{0}` is known to the daemon; `procctl sessions` lists them")]
+    NoSuchSession(String),
+    /// Not allowed, by this program's own judgement.
+    #[error("{what}; {advice}")]
+    Denied {
+        /// What is not allowed.
+        what: String,
+        /// What to do next.
+        advice: &'static str,
+    },
     /// The daemon said no.
     #[error("{message}; {advice}")]
     Refused {
@@ -104,11 +115,17 @@ impl CtlError {
         Self::Usage { what: what.into(), advice: advice.into() }
     }
 
+    /// Something that may not be done.
+    pub(crate) fn denied(what: impl Into<String>, advice: &'static str) -> Self {
+        Self::Denied { what: what.into(), advice }
+    }
+
     /// The exit code that tells a script the same.
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::Usage { .. } => Code::Usage,
-            Self::NoSuchProcess(_) => Code::NotFound,
+            Self::NoSuchProcess(_) | Self::NoSuchSession(_) => Code::NotFound,
+            Self::Denied { .. } => Code::Denied,
             Self::Refused { code: Open::Known(code), .. } => refusal(*code),
             Self::Refused { code: Open::Unknown(_), .. }
             | Self::Io { .. }

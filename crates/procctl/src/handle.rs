@@ -11,7 +11,8 @@ const SHOWN_CHARS_MIN: usize = 6;
 /// begins with this character.
 const MARK: char = '\u{1}';
 /// The commands that take handles. One handle in 64 begins with `-`.
-const TAKE_HANDLES: [&str; 5] = ["logs", "input", "wait", "stop", "inspect"];
+const TAKE_HANDLES: [&str; 11] =
+    ["logs", "input", "wait", "stop", "inspect", "kill", "attach", "export", "rm", "pin", "unpin"];
 
 /// Whether `text` has the form of a whole handle: 22 characters of the URL-safe alphabet.
 pub(crate) fn is_handle(text: &str) -> bool {

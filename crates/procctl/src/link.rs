@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use procd_client::{Client, ClientError, Connect, Credentials, Operator, Process, Session};
 use procd_protocol::v1::{
-    ListParams, Record, Scope, SessionOpenParams, SessionQuotas, SessionState, StartParams,
-    StatusResult,
+    ListParams, OperatorAttachParams, Params, Record, Scope, SessionAttachParams,
+    SessionOpenParams, SessionQuotas, SessionState, StartParams, StatusResult,
 };
 use procd_protocol::{ErrorCode, Open, ProcessId};
 use tokio::sync::OnceCell;
@@ -17,6 +17,7 @@ use crate::arguments::Role;
 use crate::exit::CtlError;
 use crate::handle::{HANDLE_CHARS, Match, is_handle, resolve};
 use crate::own_session::{Identity, IdentityStore};
+use crate::stream::Stream;
 
 /// Records of one page of a list.
 const LIST_PAGE_MAX: u64 = 1000;
@@ -66,6 +67,16 @@ impl Link {
         })
     }
 
+    /// Calls a method of this role.
+    /// # Errors
+    /// As the daemon says.
+    pub(crate) async fn call<P: Params>(&self, params: &P) -> Result<P::Result, CtlError> {
+        Ok(match self {
+            Self::Owner(session) => session.call(params).await?,
+            Self::Operator(operator) => operator.call(params).await?,
+        })
+    }
+
     /// What the daemon says of itself to this role.
     /// # Errors
     /// As the daemon says.
@@ -94,11 +105,12 @@ impl Link {
             let knows = self.knows(process_id).await?;
             return Ok(knows.then(|| self.process(process_id)));
         }
+        let records = self.list().await?;
         let handles: Vec<String> =
-            self.list().await?.iter().map(|record| record.process_id.to_string()).collect();
+            records.iter().map(|record| record.process_id.to_string()).collect();
         match resolve(name, handles.iter().map(String::as_str)) {
             Match::One(handle) => Ok(Some(self.process(parse(handle)?))),
-            Match::None => Ok(None),
+            Match::None => Ok(by_label(name, &records)?.map(|id| self.process(id))),
             Match::Several(handles) => Err(ambiguous(name, &handles)),
         }
     }
@@ -109,6 +121,25 @@ fn parse(handle: &str) -> Result<ProcessId, CtlError> {
         let what = format!("`{handle}` has {HANDLE_CHARS} characters and yet is no handle");
         CtlError::usage(what, "take it from `procctl ps --no-trunc`")
     })
+}
+
+/// The process with this label: the only one, or the only one of those that runs.
+fn by_label(name: &str, records: &[Record]) -> Result<Option<ProcessId>, CtlError> {
+    let labelled: Vec<&Record> =
+        records.iter().filter(|record| record.label.as_deref() == Some(name)).collect();
+    let runs = |record: &&&Record| record.state.known().is_none_or(|state| !state.is_terminal());
+    let running: Vec<&&Record> = labelled.iter().filter(runs).collect();
+    match (labelled.as_slice(), running.as_slice()) {
+        ([], _) => Ok(None),
+        ([one], _) => Ok(Some(one.process_id)),
+        (_, [one]) => Ok(Some(one.process_id)),
+        _ => {
+            let handles: Vec<String> =
+                labelled.iter().map(|record| record.process_id.to_string()).collect();
+            let what = format!("{} processes are labelled `{name}`", handles.len());
+            Err(CtlError::usage(what, "name one by its handle; `procctl ps` lists them"))
+        }
+    }
 }
 
 fn ambiguous(name: &str, handles: &[&str]) -> CtlError {
@@ -123,6 +154,8 @@ fn ambiguous(name: &str, handles: &[&str]) -> CtlError {
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) process: Process,
+    /// The connection that knows it.
+    pub(crate) link: Link,
     /// Whether a reading call may give a reason.
     pub(crate) is_operator: bool,
 }
@@ -175,6 +208,31 @@ impl Links {
             Ok(Link::Operator(Operator::attach(client, Some(&self.reason)).await?))
         };
         self.operator.get_or_try_init(attach).await.cloned()
+    }
+
+    /// A connection for notices in the operator's role.
+    /// # Errors
+    /// As [`Self::operator`].
+    pub(crate) async fn stream_as_operator(&self, start: StartDaemon) -> Result<Stream, CtlError> {
+        self.check_operator()?;
+        self.connect(start).await?;
+        let mut stream = Stream::open().await?;
+        stream.call(&OperatorAttachParams { reason: Some(self.reason.clone()) }).await?;
+        Ok(stream)
+    }
+
+    /// A connection for notices of the own session; none when that does not exist.
+    /// # Errors
+    /// As [`Self::owner`].
+    pub(crate) async fn stream_as_owner(
+        &self,
+        start: StartDaemon,
+    ) -> Result<Option<Stream>, CtlError> {
+        let Some(Link::Owner(session)) = self.owner(start).await? else { return Ok(None) };
+        let Credentials { session_id, loop_id, session_key } = session.credentials().clone();
+        let mut stream = Stream::open().await?;
+        stream.call(&SessionAttachParams { session_id, loop_id, session_key }).await?;
+        Ok(Some(stream))
     }
 
     /// Whether the operator's role may be taken.
@@ -276,12 +334,13 @@ impl Links {
             && let Some(link) = self.owner(start).await?
             && let Some(process) = link.find(name).await?
         {
-            return Ok(Target { process, is_operator: false });
+            return Ok(Target { process, link, is_operator: false });
         }
         if self.role != Role::Owner
-            && let Some(process) = self.operator(start).await?.find(name).await?
+            && let link = self.operator(start).await?
+            && let Some(process) = link.find(name).await?
         {
-            return Ok(Target { process, is_operator: true });
+            return Ok(Target { process, link, is_operator: true });
         }
         Err(CtlError::NoSuchProcess(name.to_owned()))
     }

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::exit::CtlError;
+use crate::render::Table;
 
 /// How data is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -79,6 +80,27 @@ pub(crate) fn documents(format: Format, values: &[impl Serialize]) -> Result<(),
 /// Whether stdout shows colours: a terminal, and `NO_COLOR` not set to anything.
 pub(crate) fn is_coloured() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes a table, as wide as stdout has room for.
+/// # Errors
+/// As [`data`].
+pub(crate) fn table(table: &Table) -> Result<(), CtlError> {
+    data(table.to_text(is_coloured(), columns()).as_bytes())
+}
+
+/// The columns of stdout: of the terminal, else what `COLUMNS` says, else as many as one likes.
+pub(crate) fn columns() -> Option<usize> {
+    if let Some((_, columns)) = terminal_size() {
+        return Some(usize::from(columns));
+    }
+    std::env::var_os("COLUMNS")?.to_str()?.parse().ok().filter(|columns| *columns > 0)
+}
+
+/// Rows and columns of the terminal that stdout is.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
 }
 
 /// Whether stdout is a terminal.

@@ -1,7 +1,5 @@
 //! Tables, and values as a person reads them. Pure text: nothing here prints.
 
-use std::fmt::Write;
-
 /// Spaces between two columns.
 const COLUMN_GAP: usize = 2;
 
@@ -45,17 +43,31 @@ impl Cell {
     }
 }
 
+/// A column is not made narrower than this.
+const COLUMN_CHARS_MIN: usize = 4;
+
 /// Rows under a header, each column as wide as its widest cell, the last one unpadded.
 #[derive(Debug)]
 pub(crate) struct Table {
     header: Vec<Cell>,
     rows: Vec<Vec<Cell>>,
+    /// Columns that are cut, with a mark, where the whole is too wide.
+    cuttable: Vec<usize>,
 }
 
 impl Table {
     /// An empty table.
     pub(crate) fn new(header: &[&str]) -> Self {
-        Self { header: header.iter().map(|text| Cell::new(text)).collect(), rows: Vec::new() }
+        let header = header.iter().map(|text| Cell::new(text)).collect();
+        Self { header, rows: Vec::new(), cuttable: Vec::new() }
+    }
+
+    /// These columns may be cut to make it fit.
+    pub(crate) fn cutting(mut self, columns: &[&str]) -> Self {
+        let is_named = |cell: &Cell| columns.contains(&cell.text.as_str());
+        let named = self.header.iter().enumerate().filter(|(_, cell)| is_named(cell));
+        self.cuttable = named.map(|(index, _)| index).collect();
+        self
     }
 
     /// Adds a row.
@@ -63,14 +75,31 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The table as lines, the header first.
-    pub(crate) fn to_text(&self, with_colour: bool) -> String {
-        let widths = self.widths();
+    /// The table as lines, the header first, within `limit` columns as far as cutting helps.
+    pub(crate) fn to_text(&self, with_colour: bool, limit: Option<usize>) -> String {
+        let mut widths = self.widths();
+        if let Some(limit) = limit {
+            self.fit(&mut widths, limit);
+        }
         let mut text = String::new();
         for row in std::iter::once(&self.header).chain(&self.rows) {
             push_row(&mut text, row, &widths, with_colour);
         }
         text
+    }
+
+    /// Makes the widest of the columns that may be cut narrower, until all fit.
+    fn fit(&self, widths: &mut [usize], limit: usize) {
+        let gaps = COLUMN_GAP * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > limit {
+            let cuttable = self.cuttable.iter().copied();
+            let widest = cuttable.max_by_key(|&index| widths.get(index).copied().unwrap_or(0));
+            let Some(width) = widest.and_then(|index| widths.get_mut(index)) else { return };
+            if *width <= COLUMN_CHARS_MIN {
+                return;
+            }
+            *width -= 1;
+        }
     }
 
     fn widths(&self) -> Vec<usize> {
@@ -84,13 +113,14 @@ impl Table {
 
 fn push_row(text: &mut String, row: &[Cell], widths: &[usize], with_colour: bool) {
     for (index, cell) in row.iter().enumerate() {
+        let column = widths.get(index).copied().unwrap_or(0);
+        let shown = cut(&cell.text, column);
         match cell.tone.escape().filter(|_| with_colour) {
-            Some(escape) => text.extend([escape, &cell.text, "\u{1b}[0m"]),
-            None => text.push_str(&cell.text),
+            Some(escape) => text.extend([escape, &shown, "\u{1b}[0m"]),
+            None => text.push_str(&shown),
         }
         if index + 1 < row.len() {
-            let column = widths.get(index).copied().unwrap_or(0);
-            let pad = column.saturating_sub(width(&cell.text)) + COLUMN_GAP;
+            let pad = column.saturating_sub(width(&shown)) + COLUMN_GAP;
             text.extend(std::iter::repeat_n(' ', pad));
         }
     }
@@ -117,14 +147,13 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-/// At most `chars` characters of `text`; a cut is shown by `...`.
+/// At most `chars` characters of `text`; a cut is shown by a mark.
 pub(crate) fn cut(text: &str, chars: usize) -> String {
-    const ELLIPSIS: &str = "...";
+    const MARK: char = '…';
     if width(text) <= chars {
         return text.to_owned();
     }
-    let kept = chars.saturating_sub(ELLIPSIS.len());
-    text.chars().take(kept).chain(ELLIPSIS.chars()).collect()
+    text.chars().take(chars.saturating_sub(1)).chain([MARK]).collect()
 }
 
 /// Arguments as one would type them, quoted where a shell needs it.
@@ -181,18 +210,61 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Lines `name: value`, the values in one column.
-pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
+/// Lines `name: value`, the values in one column; what does not fit into `limit` columns goes on
+/// below.
+pub(crate) fn pairs(pairs: &[(&str, String)], limit: Option<usize>) -> String {
     let column = pairs.iter().map(|(name, _)| width(name)).max().unwrap_or(0) + 1;
+    let room = limit.map_or(usize::MAX, |limit| limit.saturating_sub(column + 1).max(1));
     let mut text = String::new();
     for (name, value) in pairs {
-        let name = format!("{name}:");
-        // Writing to a `String` cannot fail.
-        if writeln!(text, "{name:<column$} {}", printable(value)).is_err() {
-            break;
+        let mut name = format!("{name}:");
+        for line in lines_of(&printable(value), room) {
+            text.push_str(&format!("{name:<column$} {line}"));
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+            name.clear();
         }
     }
     text
+}
+
+/// `text` in lines of at most `room` characters, broken between words; a longer word is broken.
+pub(crate) fn lines_of(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut rest: Vec<char> = word.chars().collect();
+        let used = lines.last().map_or(0, |line| width(line));
+        if used > 0 && used + 1 + rest.len() > room {
+            lines.push(String::new());
+        } else if used > 0 {
+            lines.last_mut().map(|line| line.push(' ')).unwrap_or_default();
+        }
+        while rest.len() > room {
+            let head: String = rest.drain(..room).collect();
+            lines.last_mut().map(|line| line.push_str(&head)).unwrap_or_default();
+            lines.push(String::new());
+        }
+        let word: String = rest.into_iter().collect();
+        lines.last_mut().map(|line| line.push_str(&word)).unwrap_or_default();
+    }
+    lines
+}
+
+/// Values as bars of eight heights, the newest at the right, at most `columns` of them, the
+/// highest as high as `top` or the largest.
+pub(crate) fn graph(values: &[f64], top: f64, columns: usize) -> String {
+    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = values.get(values.len().saturating_sub(columns)..).unwrap_or_default();
+    let top = shown.iter().copied().fold(top, f64::max);
+    let blank = std::iter::repeat_n(' ', columns - shown.len());
+    let bar = |value: &f64| {
+        let share = if top > 0.0 { (value / top).clamp(0.0, 1.0) } else { 0.0 };
+        let steps = (1..=8_u8).filter(|step| share * 8.0 > f64::from(*step) - 0.5).count();
+        // Anything at all is seen.
+        let steps = if *value > 0.0 { steps.max(1) } else { 0 };
+        BARS.get(steps).copied().unwrap_or(' ')
+    };
+    blank.chain(shown.iter().map(bar)).collect()
 }
 
 #[cfg(test)]
@@ -215,15 +287,15 @@ mod tests {
         let expected = "HANDLE   STATE    COMMAND\n\
                         Q7h2xK   running  sleep 600\n\
                         -aBcDeF  exited   é\\tx\n";
-        assert_eq!(table().to_text(false), expected);
+        assert_eq!(table().to_text(false, None), expected);
     }
 
     #[test]
     fn colour_changes_no_column() {
-        let coloured = table().to_text(true);
+        let coloured = table().to_text(true, None);
         assert!(coloured.contains("\u{1b}[32mrunning\u{1b}[0m"));
         let bare = coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
-        assert_eq!(bare, table().to_text(false));
+        assert_eq!(bare, table().to_text(false, None));
     }
 
     #[test]
@@ -275,12 +347,38 @@ mod tests {
     #[test]
     fn a_cut_is_shown() {
         assert_eq!(cut("abcdef", 6), "abcdef");
-        assert_eq!(cut("abcdefg", 6), "abc...");
+        assert_eq!(cut("abcdefg", 6), "abcde…");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_is_cut_where_it_may_be_and_marked() {
+        let mut table = Table::new(&["HANDLE", "STATE", "COMMAND"]).cutting(&["COMMAND"]);
+        table.push(vec![Cell::new("Q7h2xK"), Cell::new("running"), Cell::new("sleep 600 seconds")]);
+        let text = table.to_text(false, Some(26));
+        assert_eq!(text, "HANDLE  STATE    COMMAND\nQ7h2xK  running  sleep 60…\n");
+        assert!(text.lines().all(|line| line.chars().count() <= 26));
+        let narrow = table.to_text(false, Some(5));
+        assert!(narrow.contains("sle…") && narrow.contains("running"), "what may not stays whole");
+    }
+
+    #[test]
+    fn graphs_show_the_newest_at_the_right_and_anything_at_all() {
+        assert_eq!(graph(&[], 1.0, 3), "   ");
+        assert_eq!(graph(&[0.0, 0.5, 1.0], 1.0, 4), "  ▄█");
+        assert_eq!(graph(&[0.001, 8.0], 1.0, 2), "▁█");
+        assert_eq!(graph(&[1.0, 2.0, 3.0], 1.0, 2), "▅█");
+    }
+
+    #[test]
+    fn long_values_go_on_below_in_their_column() {
+        let text = pairs(&[("a", "one two three four".to_owned())], Some(12));
+        assert_eq!(text, "a: one two\n   three\n   four\n");
+        assert_eq!(lines_of("abcdefgh", 3), ["abc", "def", "gh"]);
     }
 
     #[test]
     fn pairs_have_their_values_in_one_column() {
-        let text = pairs(&[("a", "1".to_owned()), ("long", "2".to_owned())]);
+        let text = pairs(&[("a", "1".to_owned()), ("long", "2".to_owned())], None);
         assert_eq!(text, "a:    1\nlong: 2\n");
     }
 }

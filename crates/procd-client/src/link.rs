@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use procd_protocol::v1::{OperatorAttachParams, Params, SessionAttachParams};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 
 use crate::connect::{Client, Connect, TRIES_MAX};
@@ -93,6 +95,14 @@ impl Link {
                 answer => return answer,
             }
         }
+    }
+
+    pub(crate) async fn call_raw(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        self.client().await?.call_raw(method, params).await
     }
 
     /// The connection, made anew when it is gone. Of several callers one makes it.

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use procd_protocol::ProcessId;
 use procd_protocol::v1::{
-    ListParams, ListResult, OperatorAttachParams, OperatorAttachResult, Record, ShutdownParams,
-    StatusParams, StatusResult,
+    ListParams, ListResult, OperatorAttachParams, OperatorAttachResult, Params, Record,
+    ShutdownParams, StatusParams, StatusResult,
 };
+
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::connect::Client;
 use crate::connection::OnDrop;
@@ -37,6 +40,25 @@ impl Operator {
     #[must_use]
     pub const fn attached(&self) -> &OperatorAttachResult {
         &self.attached
+    }
+
+    /// Calls any method of this role with its own parameters. It is not repeated over a dropped
+    /// connection.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call<P: Params>(&self, params: &P) -> Result<P::Result, ClientError> {
+        self.link.call(params, Repeat::Never, OnDrop::Cancel).await
+    }
+
+    /// Calls any method with any parameters and gives the raw result.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_raw(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        self.link.call_raw(method, params).await
     }
 
     /// A process of any session by its handle.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_protocol::v1::{
-    CloseScope, LeaseKind, ListParams, ListResult, OutputParams, OutputResult, Record,
+    CloseScope, LeaseKind, ListParams, ListResult, OutputParams, OutputResult, Params, Record,
     SessionAttachParams, SessionCloseParams, SessionCloseResult, SessionOpenParams, StartParams,
     StatusParams, StatusResult, StopAllParams, StopResult,
 };
 use procd_protocol::{ErrorCode, LoopId, ProcessId, SessionId, SessionKey};
 use rand::TryRng;
 use rand::rngs::SysRng;
+use serde::Serialize;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::command::Command;
@@ -113,6 +115,25 @@ impl Session {
     #[must_use]
     pub const fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Calls any method of this role with its own parameters. It is not repeated over a dropped
+    /// connection.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call<P: Params>(&self, params: &P) -> Result<P::Result, ClientError> {
+        self.link.call(params, Repeat::Never, OnDrop::Cancel).await
+    }
+
+    /// Calls any method with any parameters and gives the raw result.
+    /// # Errors
+    /// As [`Client::call`].
+    pub async fn call_raw(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        self.link.call_raw(method, params).await
     }
 
     /// Drops the connection: its leases are lost, nothing else. The next call makes another; what

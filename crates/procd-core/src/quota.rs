@@ -151,6 +151,11 @@ impl Ledger {
         Self { running_daemon_max, running: 0, sessions: HashMap::new() }
     }
 
+    /// Another limit for the whole daemon; what is reserved stays.
+    pub const fn set_running_max(&mut self, running_daemon_max: u64) {
+        self.running_daemon_max = running_daemon_max;
+    }
+
     /// Makes a session known; a known one gets new limits and keeps what it holds.
     pub fn open(&mut self, session: SessionId, limits: SessionLimits) {
         self.sessions.entry(session).and_modify(|known| known.limits = limits).or_insert_with(

@@ -16,7 +16,7 @@ pub struct Budget {
 
 #[derive(Debug)]
 struct Shared {
-    max: u64,
+    max: AtomicU64,
     used: AtomicU64,
     ballast: Option<PathBuf>,
 }
@@ -25,7 +25,13 @@ impl Budget {
     /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0), ballast: None }) }
+        Self {
+            shared: Arc::new(Shared {
+                max: AtomicU64::new(max),
+                used: AtomicU64::new(0),
+                ballast: None,
+            }),
+        }
     }
 
     /// A budget on the disk whose ballast is this file: while it is given up, its room is for
@@ -33,13 +39,20 @@ impl Budget {
     #[must_use]
     pub fn beside_ballast(max: u64, ballast: PathBuf) -> Self {
         let ballast = Some(ballast);
-        Self { shared: Arc::new(Shared { max, used: AtomicU64::new(0), ballast }) }
+        Self {
+            shared: Arc::new(Shared { max: AtomicU64::new(max), used: AtomicU64::new(0), ballast }),
+        }
     }
 
     /// A budget that never runs out.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
+    }
+
+    /// Another limit, for what is asked for from now on.
+    pub fn set_max(&self, max: u64) {
+        self.shared.max.store(max, Ordering::Relaxed);
     }
 
     /// Bytes in use by all shares.
@@ -66,7 +79,7 @@ impl Share {
     /// Takes `bytes` more if the budget has them.
     #[must_use]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let max = self.budget.shared.max;
+        let max = self.budget.shared.max.load(Ordering::Relaxed);
         let sum = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= max);
         let used = &self.budget.shared.used;
         let taken = used.try_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok();

@@ -13,6 +13,7 @@ pub mod event;
 pub mod failpoint;
 mod file;
 pub mod folder;
+pub mod histogram;
 pub mod log;
 pub mod manifest;
 pub mod record;

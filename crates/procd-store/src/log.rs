@@ -21,6 +21,7 @@ use procd_core::SessionId;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::folder::StateFolder;
+use crate::histogram::{Histogram, Times};
 use crate::manifest::rules::Violation;
 use crate::scan::Restored;
 
@@ -122,6 +123,8 @@ struct Shared {
     pending: AtomicU64,
     /// Writes and syncs that failed.
     failures: AtomicU64,
+    /// How long each write with its sync took.
+    syncs: Histogram,
 }
 
 /// Numbers are given and jobs queued under one lock, so that both have one order.
@@ -171,6 +174,7 @@ impl CommitLog {
             parts: AtomicU64::new(parts),
             pending: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            syncs: Histogram::new(),
         });
         let committer = Committer::new(Arc::clone(&shared), disk, replay);
         let thread = std::thread::Builder::new()
@@ -178,6 +182,12 @@ impl CommitLog {
             .spawn(move || committer.run())
             .map_err(|source| StoreError::io("start the committer of", &replay.path, source))?;
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// How long the writes with their syncs took so far.
+    #[must_use]
+    pub fn syncs(&self) -> Times {
+        self.shared.syncs.times()
     }
 
     /// Takes over what the files hold beyond the log: numbers, ids and records to hold later

@@ -72,10 +72,16 @@ pub struct Restored {
 /// what a removal left, temporary files and orphans.
 #[must_use]
 pub fn load(folder: &StateFolder, replay: Replay) -> Restored {
+    load_counting(folder, replay, &|| {})
+}
+
+/// As [`load`]; calls `read` for each record that was read.
+#[must_use]
+pub fn load_counting(folder: &StateFolder, replay: Replay, read: &dyn Fn()) -> Restored {
     let mut logged = merge::Logged::of(replay);
     let mut restored = Restored { damage: folder.damage().to_vec(), ..Restored::default() };
     restored.damage.append(&mut logged.damage);
-    folders::walk(folder, &mut logged, &mut restored);
+    folders::walk(folder, &mut logged, &mut restored, read);
     merge::finish(logged, &mut restored);
     let known: HashSet<Handle> =
         restored.processes.iter().map(|one| one.record.process_id).collect();

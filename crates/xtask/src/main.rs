@@ -1,6 +1,8 @@
 //! Development commands of the workspace: `cargo xtask test` and `cargo xtask ci`.
 #![forbid(unsafe_code)]
 
+mod bridge;
+mod clients;
 mod command;
 mod gate;
 mod sections;
@@ -47,6 +49,10 @@ enum Task {
     Completions,
     /// The damage matrix with every 64th byte of every file.
     Damage,
+    /// The MCP bridge with clients that are not ours, which `test` has too.
+    Bridge,
+    /// The tests of the clients in Python and TypeScript alone.
+    Clients,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -61,6 +67,8 @@ fn main() -> ExitCode {
         Task::Faults { words } => gate::faults(&words),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
+        Task::Bridge => gate::bridge(),
+        Task::Clients => gate::clients(),
         Task::Ci => gate::ci(),
     };
     match outcome {

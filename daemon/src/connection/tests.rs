@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::budget::Budgets;
 use crate::clock::Clock;
+use crate::config::Live;
 use crate::request::{Client, Daemon, Facts, RestoreFacts, Shutdown, Stage};
 
 mod bad_input;
@@ -32,14 +33,14 @@ struct Restoring {
     _wishes: mpsc::Receiver<Shutdown>,
 }
 
-fn facts(limits: Limits) -> Facts {
+fn facts() -> Facts {
     Facts {
-        limits,
         tier: Some(procd_core::Tier::Cgroup),
         guarantees: vec!["a sentence".to_owned()],
         instance_id: Uuid::from_u128(1),
         boot_id: Uuid::from_u128(2),
         warnings: Vec::new(),
+        lingering_hint: None,
         state_format: 1,
         escaped: Arc::default(),
     }
@@ -49,12 +50,14 @@ fn daemon_at(stage: Stage) -> Restoring {
     let (stage_sender, stage) = watch::channel(stage);
     let (shutdown, wishes) = mpsc::channel(1);
     let daemon = Daemon {
-        facts: facts(Limits::default()),
+        facts: facts(),
+        settings: Arc::new(Live::fixed(Limits::default().into())),
         clock: Clock,
         started: Clock.monotonic(),
         stage,
         shutdown,
         ending: CancellationToken::new(),
+        drains: None,
         connections: Arc::default(),
     };
     Restoring { daemon: Arc::new(daemon), _stage: stage_sender, _wishes: wishes }

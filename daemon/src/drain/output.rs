@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::news::NewsLine;
+use crate::metrics::METRICS;
 use procd_core::SpoolState;
 use procd_store::StoreError;
 use procd_store::budget::Budget;
@@ -363,8 +364,12 @@ impl OutputWriter {
         self.note_status();
         let mut state = self.shared.state();
         state.window.push(chunk);
-        let had_all = state.bounds.retained_from == 0;
+        let before = state.bounds;
+        let had_all = before.retained_from == 0;
         state.take_bounds(bounds);
+        METRICS.drained_bytes.add(state.bounds.total.saturating_sub(before.total));
+        let dropped = state.bounds.retained_from.saturating_sub(before.retained_from);
+        METRICS.dropped_bytes.add(dropped);
         let is_first_gap = had_all && state.bounds.retained_from > 0;
         drop(state);
         self.shared.grown.notify_waiters();

@@ -56,9 +56,9 @@ pub(crate) fn start(
         socket: Some(socket),
         folder,
         slots: Arc::new(Semaphore::new(
-            usize::try_from(daemon.facts.limits.connections_max).unwrap_or(Semaphore::MAX_PERMITS),
+            usize::try_from(daemon.limits().connections_max).unwrap_or(Semaphore::MAX_PERMITS),
         )),
-        budgets: Arc::new(Budgets::new(daemon.facts.limits.connections_max)),
+        budgets: Arc::new(Budgets::new(daemon.limits().connections_max)),
         connections: TaskTracker::new(),
         own_uid: rustix::process::geteuid().as_raw(),
         daemon,
@@ -203,7 +203,7 @@ impl Acceptor {
             tracing::warn!(uid = peer.uid(), "a client of another user was refused");
             return Err(Refused::OtherUser);
         }
-        let max = self.daemon.facts.limits.connections_max;
+        let max = self.daemon.limits().connections_max;
         let slot = self.slots.clone().try_acquire_owned().map_err(|_full| Refused::Full { max })?;
         Ok((peer, slot))
     }

@@ -1,10 +1,19 @@
-//! The signals that ask the daemon to end.
+//! The signals that ask the daemon to end, or to read its configuration again.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, one after the other as they come.
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// SIGTERM, SIGINT.
+    End,
+    /// SIGHUP.
+    Reload,
+}
+
+/// SIGTERM, SIGINT and SIGHUP, one after the other as they come.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -24,17 +33,20 @@ impl Signals {
         })
     }
 
+    /// Waits for the next one. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Asked {
+        tokio::select! {
+            Some(()) = self.terminate.recv() => Asked::End,
+            Some(()) = self.interrupt.recv() => Asked::End,
+            Some(()) = self.hang_up.recv() => Asked::Reload,
+            else => std::future::pending().await,
+        }
+    }
+
     /// Waits for the next wish to end. Cancel safe.
-    pub(crate) async fn next(&mut self) {
-        loop {
-            tokio::select! {
-                Some(()) = self.terminate.recv() => return,
-                Some(()) = self.interrupt.recv() => return,
-                Some(()) = self.hang_up.recv() => {
-                    tracing::info!("SIGHUP: the configuration is read at the start only");
-                }
-                else => std::future::pending().await,
-            }
+    pub(crate) async fn next_end(&mut self) {
+        while self.next().await != Asked::End {
+            tracing::info!("SIGHUP: not now, the daemon starts or ends");
         }
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// A setting, in place of file and environment, such as `limits.grace_ms=1000`
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Reads the configuration, shows every setting with where it came from, and ends
+    #[arg(long)]
+    pub(crate) check: bool,
     /// A daemon of one user's clients: logs to the state folder, ends when nobody needs it
     #[arg(long)]
     pub(crate) private: bool,

@@ -14,6 +14,12 @@ pub(crate) fn say(line: &str) {
     drop(writeln!(out, "{line}"));
 }
 
+/// Writes data to stdout.
+pub(crate) fn print(text: &str) {
+    // A reader that has seen enough is no failure.
+    drop(io::stdout().lock().write_all(text.as_bytes()));
+}
+
 /// The sentence of an error with those of its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut sentence = error.to_string();

@@ -7,21 +7,23 @@
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use procd::config::places::{self, Environment};
-use procd::config::{self, Config};
+use procd::config::{self, Config, ConfigError, Live};
 use procd::drain::{Budgets, Drains};
+use procd::notify::{self, Notifier};
 use procd::process::environment::EnvironmentOptions;
 use procd::process::{RealRunner, RunnerOptions};
-use procd::{Parts, socket};
+use procd::{Parts, lingering, socket};
 use procd_core::Tier;
 use procd_store::folder::StateFolder;
 use procd_sys::containment::{Containment, ContainmentOptions, Established, Mode};
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 use rustix::process::{Resource, Rlimit};
 use uuid::Uuid;
 
@@ -59,7 +61,12 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     // Whatever we were given: nothing of ours is ever open to others.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let environment = Environment::of_process();
-    let config = configuration(&arguments, &environment)?;
+    let source = Source::new(&arguments, &environment)?;
+    let config = source.load()?;
+    if arguments.check {
+        logging::print(&config.to_text());
+        return Ok(());
+    }
     let uid = rustix::process::geteuid().as_raw();
     let socket_path = match arguments.socket {
         Some(path) => places::checked_socket_path(std::path::absolute(path)?)?,
@@ -70,37 +77,50 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         None => places::state_folder(&environment)?,
     };
     step("enter `/`", std::env::set_current_dir("/"))?;
-    let locked = socket::lock(&socket_path, ORPHAN)?;
+    let handed = handed_over(&environment)?;
+    let locked = socket::lock(&socket_path, ORPHAN, handed.is_some())?;
     let folder = Arc::new(StateFolder::open(&state_path, ORPHAN)?);
     start_logging(&config, arguments.private, folder.path())?;
     let instance_id = Uuid::new_v4();
     let ground = ground(&config, &folder, instance_id, locked.lock().as_fd())?;
-    let socket = locked.bind()?;
+    let socket = match handed {
+        Some(handed) => locked.adopt(handed)?,
+        None => locked.bind()?,
+    };
     let drains = Arc::new(step("start the drains", Drains::new(drain_threads()))?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
     let budgets = budgets(&config, &folder);
+    let drain_threads = drains.handle();
     let announcement = announcement.clone();
-    let containment = ground.containment.clone();
+    let notifier = Notifier::new(environment.get("NOTIFY_SOCKET"));
+    let watchdog =
+        notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
+    let Ground { containment, isolation, guardian, held, open_files_soft } = ground;
     let ended = runtime.block_on(async {
-        let options = runner_options(&config, ground.open_files_soft);
-        let Ground { containment, guardian, held, .. } = ground;
+        let options_of = move |config: &Config| runner_options(config, isolation, open_files_soft);
         let tier = containment.tier();
-        let warnings = warnings(&containment);
-        let runner = RealRunner::new(options, containment, guardian, held, drains);
+        let guarantees = guarantees(tier, isolation);
+        let options = options_of(&config);
+        let runner = RealRunner::new(options, containment.clone(), guardian, held, drains);
         let runner = Arc::new(step("watch the guardian", runner)?);
+        let settings = live(config, source, &runner, &budgets, options_of);
         let parts = Parts {
+            settings: Arc::new(settings),
+            notifier,
+            watchdog,
+            lingering_hint: lingering_hint(uid),
             socket,
             folder,
             tier,
-            guarantees: guarantees(tier),
-            warnings,
+            guarantees,
+            warnings: warnings(&containment),
             budgets,
+            drains: drain_threads,
             instance_id,
             boot_id: boot_id(),
             is_private: arguments.private,
             ready: Box::new(move || announcement.ready()),
-            config,
         };
         procd::run(runner, parts).await.map_err(Failed::from)
     });
@@ -113,14 +133,59 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     ended
 }
 
-fn configuration(arguments: &Arguments, environment: &Environment) -> Result<Config, Failed> {
-    let found = places::config_file(environment);
-    let file = match (&arguments.config, &found) {
-        (Some(named), _) => Some((named.as_path(), true)),
-        (None, Some((path, is_named))) => Some((path.as_path(), *is_named)),
-        (None, None) => None,
+/// Where the configuration is read from, at the start and again.
+struct Source {
+    file: Option<(PathBuf, bool)>,
+    environment: Environment,
+    flags: Vec<String>,
+}
+
+impl Source {
+    fn new(arguments: &Arguments, environment: &Environment) -> io::Result<Self> {
+        let file = match &arguments.config {
+            // The daemon's own folder is `/` before the file is read again.
+            Some(named) => Some((std::path::absolute(named)?, true)),
+            None => places::config_file(environment),
+        };
+        Ok(Self { file, environment: environment.clone(), flags: arguments.set.clone() })
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        let file = self.file.as_ref().map(|(path, must_exist)| (path.as_path(), *must_exist));
+        config::load(file, &self.environment, &self.flags)
+    }
+}
+
+/// The configuration in force, and how a new one reaches those who keep a copy.
+fn live(
+    config: Config,
+    source: Source,
+    runner: &Arc<RealRunner>,
+    budgets: &Budgets,
+    options_of: impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static,
+) -> Live {
+    let (runner, budgets) = (runner.clone(), budgets.clone());
+    let apply = move |config: &Config| {
+        runner.configure(options_of(config));
+        budgets.memory.set_max(config.limits.memory_daemon_bytes);
+        budgets.spool.set_max(config.limits.spool_daemon_bytes);
     };
-    Ok(config::load(file, environment, &arguments.set)?)
+    Live::new(config, Box::new(move || source.load()), Box::new(apply))
+}
+
+/// The socket that a service manager made, if one did.
+fn handed_over(environment: &Environment) -> Result<Option<OwnedFd>, StepError> {
+    let word = |name| environment.get(name).and_then(|word| word.to_str());
+    let taken = procd_sys::inherited::listening_socket(word("LISTEN_PID"), word("LISTEN_FDS"));
+    step("take over the socket of the service manager", taken)
+}
+
+/// That everything ends with the login: logged once, shown by `daemon/status`.
+fn lingering_hint(uid: u32) -> Option<String> {
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let hint = lingering::hint(Path::new("/"), uid, &group)?;
+    tracing::warn!("{hint}");
+    Some(hint)
 }
 
 fn start_logging(config: &Config, is_private: bool, folder: &Path) -> Result<(), Failed> {
@@ -148,6 +213,7 @@ fn start_logging(config: &Config, is_private: bool, folder: &Path) -> Result<(),
 /// What commands stand on.
 struct Ground {
     containment: Containment,
+    isolation: Option<Isolation>,
     guardian: Launched,
     held: Vec<OwnedFd>,
     open_files_soft: Option<u64>,
@@ -161,7 +227,7 @@ fn ground(
     socket_lock: std::os::fd::BorrowedFd<'_>,
 ) -> Result<Ground, Failed> {
     let choices = &config.choices;
-    let Established { containment, swept } =
+    let Established { containment, swept, isolation } =
         procd_sys::containment::establish(&ContainmentOptions {
             mode: match choices.containment {
                 config::Containment::Auto => Mode::Auto,
@@ -183,11 +249,15 @@ fn ground(
             message: "off, it needs tier 1, and this machine gives tier 2",
         }));
     }
+    if let Err(reason) = &isolation {
+        tracing::info!(reason, "no start can be isolated");
+    }
+    let isolation = isolation.ok();
     let locks = [folder.lock_fd(), socket_lock];
     let guardian = step("start the guardian", procd_sys::guardian::launch(&containment, &locks))?;
     let held = locks.iter().map(|lock| lock.try_clone_to_owned()).collect();
     let held = step("keep the locks for the next guardian", held)?;
-    Ok(Ground { containment, guardian, held, open_files_soft: raise_open_files() })
+    Ok(Ground { containment, isolation, guardian, held, open_files_soft: raise_open_files() })
 }
 
 /// Raises the daemon's own limit of open files to what it may have; returns what it was, which
@@ -201,9 +271,14 @@ fn raise_open_files() -> Option<u64> {
     given.current
 }
 
-fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOptions {
+fn runner_options(
+    config: &Config,
+    isolation: Option<Isolation>,
+    open_files_soft: Option<u64>,
+) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
+        isolation,
         limits: Arc::new(config.limits.clone()),
         environment: EnvironmentOptions {
             inherited: std::env::vars_os().collect(),
@@ -236,7 +311,8 @@ fn drain_threads() -> usize {
 }
 
 /// What a tier guarantees. Source: spec, containment, *Tiers*.
-fn guarantees(tier: Option<Tier>) -> Vec<String> {
+fn guarantees(tier: Option<Tier>, isolation: Option<Isolation>) -> Vec<String> {
+    let isolated = "a process started with `isolate` sees no other, and the kernel ends it as one";
     let sentences: &[&str] = match tier {
         Some(Tier::Cgroup) => &[
             "each process has a control group of its own, joined before its first instruction",
@@ -246,9 +322,11 @@ fn guarantees(tier: Option<Tier>) -> Vec<String> {
             "each process has a shim that adopts and ends every descendant, however it detaches",
             "the tree is proven empty when the shim has no child left",
         ],
-        None => &[],
+        // Of single processes only.
+        Some(Tier::Pidns) | None => &[],
     };
-    sentences.iter().map(|&sentence| sentence.to_owned()).collect()
+    let isolated = isolation.and(tier).map(|_| isolated);
+    sentences.iter().copied().chain(isolated).map(str::to_owned).collect()
 }
 
 /// What a person should know. The reasons name places of this machine: they go to the log.

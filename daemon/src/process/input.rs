@@ -13,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::watched::watched;
+use crate::metrics::METRICS;
 use crate::supervisor::runner::{Given, Input, InputAccepted, InputError, Later};
 use terminal::TerminalInput;
 
@@ -61,27 +62,42 @@ impl Stdin {
 #[derive(Debug)]
 pub(super) struct InputBudget {
     in_use: AtomicU64,
-    max: u64,
+    max: AtomicU64,
 }
 
 impl InputBudget {
     /// A budget of `max` bytes: `input_daemon_bytes`.
     #[must_use]
     pub(super) const fn new(max: u64) -> Self {
-        Self { in_use: AtomicU64::new(0), max }
+        Self { in_use: AtomicU64::new(0), max: AtomicU64::new(max) }
+    }
+
+    /// Another limit, from the next input on.
+    pub(super) fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
     }
 
     fn free(&self) -> u64 {
-        self.max.saturating_sub(self.in_use.load(Ordering::Relaxed))
+        self.max().saturating_sub(self.in_use.load(Ordering::Relaxed))
     }
 
     fn reserve(&self, bytes: u64) -> bool {
-        let add = |in_use: u64| in_use.checked_add(bytes).filter(|&sum| sum <= self.max);
-        self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+        let max = self.max();
+        let add = |in_use: u64| in_use.checked_add(bytes).filter(|&sum| sum <= max);
+        let is_taken = self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
+        if is_taken {
+            METRICS.pending_input_bytes.add(bytes);
+        }
+        is_taken
     }
 
     fn release(&self, bytes: u64) {
         self.in_use.fetch_sub(bytes, Ordering::Relaxed);
+        METRICS.pending_input_bytes.take_off(bytes);
     }
 }
 

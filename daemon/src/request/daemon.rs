@@ -1,4 +1,4 @@
-//! hello, daemon/status, daemon/shutdown.
+//! hello, daemon/status, daemon/reload, daemon/shutdown.
 
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,8 @@ use super::error::process_id;
 use super::facts::{Daemon, RestoreFacts, Shutdown, Stage};
 use super::stretch::as_u64;
 use super::{Client, Done, Reply, millis, record};
+use crate::config::{ConfigError, Reloaded};
+use crate::metrics::METRICS;
 use crate::session::{Bound, Role};
 use crate::supervisor::{Caller, ListFilter, Supervisor};
 
@@ -36,7 +38,7 @@ pub(super) fn hello(
         version,
         server: v1::Server { name: NAME.to_owned(), version: VERSION.to_owned() },
         features: vec![v1::FEATURE_NOTIFICATIONS.to_owned()],
-        limits: daemon.facts.all_limits(),
+        limits: daemon.all_limits(),
         containment: containment(daemon),
         instance_id: daemon.facts.instance_id.to_string(),
         boot_id: daemon.facts.boot_id.to_string(),
@@ -48,6 +50,7 @@ fn containment(daemon: &Daemon) -> v1::Containment {
     let tier = match daemon.facts.tier {
         Some(Tier::Cgroup) => Open::Known(v1::Tier::Cgroup),
         Some(Tier::Shim) => Open::Known(v1::Tier::Shim),
+        Some(Tier::Pidns) => Open::Known(v1::Tier::Pidns),
         None => Open::Unknown("none".to_owned()),
     };
     v1::Containment { tier, guarantees: daemon.facts.guarantees.clone() }
@@ -64,7 +67,7 @@ pub(super) async fn status(client: &Client) -> Result<Done, ErrorBody> {
             state_format: daemon.facts.state_format,
         },
         uptime_ms: as_ms(daemon.clock.since(daemon.started)),
-        limits: daemon.facts.all_limits(),
+        limits: daemon.all_limits(),
         containment: Some(containment(daemon)),
         restore: restore(daemon, &stage, role),
         totals: None,
@@ -75,8 +78,9 @@ pub(super) async fn status(client: &Client) -> Result<Done, ErrorBody> {
         degraded: Vec::new(),
         escaped: None,
         dropped_notifications: None,
-        notification_collisions: None,
+        collisions: None,
         lingering_hint: None,
+        settings: Vec::new(),
     };
     if let (Stage::Serving(supervisor, _), Some(bound)) = (&stage, client.binding.bound()) {
         fill(&mut status, supervisor, daemon, &bound).await;
@@ -100,8 +104,14 @@ async fn fill(
     if !facts.storage_writable {
         status.degraded.push("the commit log cannot be written: no process can start".to_owned());
     }
+    if daemon.facts.tier.is_none() {
+        status.degraded.push("no containment as required: every start is refused".to_owned());
+    }
+    if facts.degraded_outputs > 0 {
+        let count = facts.degraded_outputs;
+        status.degraded.push(format!("{count} outputs cannot be written to disk"));
+    }
     status.dropped_notifications = Some(facts.dropped_notifications);
-    status.notification_collisions = Some(facts.collisions);
     match bound {
         Bound::Owner { owner, .. } => {
             let filter = ListFilter { limit: 1, ..ListFilter::default() };
@@ -122,6 +132,9 @@ async fn fill(
             status.connections = Some(daemon.connections.load(Ordering::Acquire));
             status.pid = Some(std::process::id());
             status.escaped = Some(daemon.facts.escaped.load(Ordering::Relaxed));
+            status.collisions = Some(facts.collisions);
+            status.lingering_hint.clone_from(&daemon.facts.lingering_hint);
+            status.settings = settings(daemon);
         }
     }
 }
@@ -129,6 +142,7 @@ async fn fill(
 fn restore(daemon: &Daemon, stage: &Stage, role: Role) -> RestoreReport {
     match stage {
         Stage::Restoring(facts) => RestoreReport {
+            records: METRICS.restored.get(),
             duration_ms: as_ms(daemon.clock.since(daemon.started)),
             ..counts(facts)
         },
@@ -166,6 +180,42 @@ fn counts(facts: &RestoreFacts) -> RestoreReport {
 
 fn as_ms(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn settings(daemon: &Daemon) -> Vec<v1::Setting> {
+    let of_wire = |setting: crate::config::Setting| v1::Setting {
+        key: setting.key,
+        value: setting.value,
+        origin: setting.origin,
+        lowered_by: setting.lowered_by,
+    };
+    daemon.settings.current().settings().into_iter().map(of_wire).collect()
+}
+
+/// Reads the configuration again.
+pub(super) async fn reload(client: &Client) -> Result<Done, ErrorBody> {
+    match client.daemon.reload().await {
+        Ok(Reloaded { changed, at_next_start, .. }) => {
+            Ok(Reply::Reload(v1::ReloadResult { changed, at_next_start }).into())
+        }
+        Err(Some(error)) => {
+            let details = Details { field: error.key(), ..Details::default() };
+            let text = format!("{}; the old settings are kept", chain(&error));
+            Err(ErrorBody::with_details(ErrorCode::InvalidSettings, text, details))
+        }
+        Err(None) => {
+            let text = "the daemon is shutting down";
+            Err(ErrorBody::new(ErrorCode::SupervisorShuttingDown, text))
+        }
+    }
+}
+
+/// The sentence of an error with that of its cause.
+fn chain(error: &ConfigError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 /// Answers before the exit begins: the exit's first step is another task's.

@@ -9,19 +9,19 @@ use std::time::Duration;
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_protocol::limits;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::config::{ConfigError, Live, Reloaded};
 use crate::supervisor::Supervisor;
 
 /// What does not change while the daemon runs.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The limits of the configuration.
-    pub limits: Limits,
     /// How trees are held together here; none = every start is refused.
     pub tier: Option<Tier>,
     /// What the tier guarantees, a sentence each.
@@ -32,22 +32,12 @@ pub struct Facts {
     pub boot_id: Uuid,
     /// What a person should know.
     pub warnings: Vec<String>,
+    /// That everything ends with the login, where that is so.
+    pub lingering_hint: Option<String>,
     /// The format of the state folder.
     pub state_format: u32,
     /// Processes that were found outside every tree and killed, so far.
     pub escaped: Arc<AtomicU64>,
-}
-
-impl Facts {
-    /// Every limit by name: of the protocol, then of the configuration.
-    #[must_use]
-    pub fn all_limits(&self) -> BTreeMap<String, u64> {
-        let protocol = limits::TABLE.iter().map(|limit| (limit.name.to_owned(), limit.value));
-        let configured = Limits::KEYS
-            .iter()
-            .map(|&key| (key.to_owned(), self.limits.get(key).unwrap_or_default()));
-        protocol.chain(configured).collect()
-    }
 }
 
 /// What a restore has found, so far or in the end.
@@ -86,6 +76,8 @@ pub struct Shutdown {
 pub struct Daemon {
     /// What does not change.
     pub facts: Facts,
+    /// The configuration in force.
+    pub settings: Arc<Live>,
     /// The clock.
     pub clock: Clock,
     /// When it started.
@@ -98,9 +90,51 @@ pub struct Daemon {
     pub ending: CancellationToken,
     /// Open connections.
     pub connections: Arc<AtomicU64>,
+    /// The threads that drain, for those who wait for output.
+    pub drains: Option<Handle>,
 }
 
 impl Daemon {
+    /// The limits of the configuration in force.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.settings.current().limits.clone()
+    }
+
+    /// Every limit by name: of the protocol, then of the configuration.
+    #[must_use]
+    pub fn all_limits(&self) -> BTreeMap<String, u64> {
+        let own = self.limits();
+        let protocol = limits::TABLE.iter().map(|limit| (limit.name.to_owned(), limit.value));
+        let configured =
+            Limits::KEYS.iter().map(|&key| (key.to_owned(), own.get(key).unwrap_or_default()));
+        protocol.chain(configured).collect()
+    }
+
+    /// Reads the configuration again: a good one holds for new starts, a bad one changes nothing.
+    /// # Errors
+    /// What is wrong with it. `None`: the daemon ends.
+    pub async fn reload(&self) -> Result<Reloaded, Option<ConfigError>> {
+        let settings = self.settings.clone();
+        let read = tokio::task::spawn_blocking(move || settings.reload()).await;
+        let reloaded = match read {
+            Ok(Ok(reloaded)) => reloaded,
+            Ok(Err(error)) => {
+                let cause: &dyn std::error::Error = &error;
+                tracing::error!(cause, "the configuration is bad: the old one is kept");
+                return Err(Some(error));
+            }
+            Err(_ended) => return Err(None),
+        };
+        let stage = self.stage.borrow().clone();
+        if let Stage::Serving(supervisor, _) = stage {
+            supervisor.configure(Arc::new(reloaded.config.limits.clone())).await;
+        }
+        let Reloaded { changed, at_next_start, .. } = &reloaded;
+        tracing::info!(?changed, ?at_next_start, "the configuration was read again");
+        Ok(reloaded)
+    }
+
     /// The supervisor, once the restore is over; `None` when the daemon ends before.
     pub(super) async fn serving(&self) -> Option<Supervisor> {
         let mut stage = self.stage.clone();

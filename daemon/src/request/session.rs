@@ -1,4 +1,5 @@
-//! session/open, session/attach, session/close, operator/attach: what binds a connection.
+//! session/open, session/attach, session/close, session/list, operator/attach: what binds a
+//! connection, and what there is.
 
 use std::path::PathBuf;
 
@@ -8,11 +9,14 @@ use procd_protocol::{ErrorBody, ErrorCode, SessionKey, limits};
 
 use super::error::wire;
 use super::process::owner_of;
-use super::{Client, Done, Reply, invalid, millis, record};
+use super::{Client, Done, Reply, as_count, invalid, millis, record};
 use crate::session::{AlreadyBound, Bound, Claim};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::view::WaiterSlots;
-use crate::supervisor::{SessionQuotas, SessionRules};
+use crate::supervisor::{PlaceOfSession, SessionQuotas, SessionRow, SessionRules};
+
+/// Sessions of a page if none is asked for.
+const LIST_LIMIT: u64 = 100;
 
 fn claim(client: &Client) -> Result<Claim<'_>, ErrorBody> {
     client.binding.claim().map_err(|AlreadyBound| {
@@ -74,7 +78,7 @@ pub(super) async fn open(
 /// given all slots of its session: an owner of one line of work needs no other split.
 fn quotas(client: &Client, given: Option<&v1::SessionQuotas>) -> Result<SessionQuotas, ErrorBody> {
     let Some(given) = given else { return Ok(SessionQuotas::default()) };
-    let limits = &client.daemon.facts.limits;
+    let limits = client.daemon.limits();
     let lowered = |key: &str, value: Option<u64>| match value {
         None | Some(0) => Ok(None),
         Some(value) => {
@@ -135,6 +139,37 @@ pub(super) async fn close(
         failures: closed.failures.iter().map(record::stop_result).collect(),
     };
     Ok(Reply::SessionClose(Box::new(result)).into())
+}
+
+/// A page of all sessions. `after` names the last one of the page before.
+pub(super) async fn list(
+    client: &Client,
+    params: v1::SessionListParams,
+) -> Result<Done, ErrorBody> {
+    let limit = as_count(params.limit.unwrap_or(LIST_LIMIT));
+    let after = params.after.as_deref().map(place_of_session).transpose()?;
+    let page = client.supervisor().await?.list_sessions(limit, after).await;
+    let sessions = page.rows.into_iter().filter_map(session_entry).collect();
+    let next = page.next.map(|(created, id)| format!("{created}/{}", id.uuid()));
+    Ok(Reply::SessionList(v1::SessionListResult { sessions, next }).into())
+}
+
+fn place_of_session(text: &str) -> Result<PlaceOfSession, ErrorBody> {
+    let place = text.split_once('/').and_then(|(created, id)| {
+        Some((created.parse().ok()?, SessionId::new(id.parse().ok()?).ok()?))
+    });
+    place.ok_or_else(|| invalid("after", "is no `next` of a page before"))
+}
+
+fn session_entry(row: SessionRow) -> Option<v1::SessionEntry> {
+    Some(v1::SessionEntry {
+        session_id: procd_protocol::SessionId::new(row.id.uuid())?,
+        label: row.label,
+        state: record::session_state(row.state),
+        totals: record::totals(&row.totals),
+        bytes: row.bytes,
+        last_used_at: row.last_used_at.to_string(),
+    })
 }
 
 pub(super) async fn operator(

@@ -56,11 +56,12 @@ pub(super) async fn start(
 ) -> Result<Done, ErrorBody> {
     let owner = owner_of(client.bound()?.caller())?;
     let mode = mode(&params);
-    let limit = as_count(params.limit_bytes.unwrap_or(client.daemon.facts.limits.inline_bytes));
+    let limits = client.daemon.limits();
+    let limit = as_count(params.limit_bytes.unwrap_or(limits.inline_bytes));
     let is_dry = params.dry_run.unwrap_or(false);
     let require_success = params.require_success == Some(true);
     let fold = params.fold == Some(true);
-    let request = request(params, mode, &client.daemon.facts.limits)?;
+    let request = request(params, mode, &limits)?;
     let supervisor = tokio::select! {
         supervisor = client.supervisor() => supervisor?,
         () = cancel.cancelled() => return Err(cancelled(None)),
@@ -175,6 +176,7 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        isolate: params.isolate.unwrap_or(false),
         allow_client: params.allow_client.unwrap_or(false),
     })
 }

@@ -48,6 +48,7 @@ pub(super) fn take(
     socket: &Path,
     folder: &File,
     wait: Duration,
+    is_ours: bool,
 ) -> Result<SocketLock, SocketError> {
     let path = path_of(socket);
     let mut waited = Duration::ZERO;
@@ -65,7 +66,7 @@ pub(super) fn take(
                 }
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let answering = probe(socket);
+                let answering = if is_ours { None } else { probe(socket) };
                 if answering.is_some() || waited >= wait {
                     let holder = answering.and_then(|found| found.0).or_else(|| read_pid(&file));
                     return Err(SocketError::Held { path: socket.to_owned(), holder });

@@ -28,7 +28,7 @@ impl Drop for Folder {
 }
 
 fn bind(path: &Path, wait: Duration) -> Result<Bound, SocketError> {
-    lock(path, wait)?.bind()
+    lock(path, wait, false)?.bind()
 }
 
 fn mode(path: &Path) -> u32 {

@@ -24,6 +24,7 @@ use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
 use crate::drain::{DrainOptions, Output, OutputWriter};
+use crate::metrics::METRICS;
 
 /// Tries to mint a handle that no record has.
 const HANDLE_TRIES: usize = 8;
@@ -88,6 +89,7 @@ impl Task {
                 return;
             }
         };
+        METRICS.starts.add(1);
         let Granted { reservation, lease } = granted;
         if let Some(lease) = lease {
             self.leases.held.name(lease, handle);
@@ -126,6 +128,7 @@ impl Task {
                 reservation,
                 lease,
                 announces,
+                admitted: self.clock.monotonic(),
                 started: None,
                 start: StartPhase { replies, durable: false, spawn: SpawnAnswer::Pending },
                 due: DueTimes::default(),

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use procd_core::lease::Claim;
 use procd_core::quota::Free;
+use procd_core::settings::Limits;
 use procd_core::{Handle, LoopId, Owner, ProcessState, SessionId, StopMode};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use super::figures::{Figures, PlaceOfSession, SessionPage};
 use super::list::{PlaceInList, PlacedView};
 use super::notices::Answer;
 use super::refusal::Refusal;
@@ -290,6 +292,8 @@ pub struct Status {
     pub dropped_notifications: u64,
     /// Notifications that met another payload in their loop, a count.
     pub collisions: u64,
+    /// Outputs of running processes that cannot be written to disk, a count.
+    pub degraded_outputs: u64,
     /// The session that was named, if there is one.
     pub session: Option<SessionFacts>,
 }
@@ -399,6 +403,16 @@ pub enum Command {
     List { caller: Caller, filter: Box<ListFilter>, reply: Reply<ListPage> },
     /// Facts of the daemon.
     Status { session: Option<SessionId>, reply: oneshot::Sender<Status> },
+    /// A page of sessions.
+    ListSessions {
+        limit: usize,
+        after: Option<PlaceOfSession>,
+        reply: oneshot::Sender<SessionPage>,
+    },
+    /// Figures for the metrics.
+    Figures { reply: oneshot::Sender<Figures> },
+    /// New limits.
+    Configure { limits: Arc<Limits>, reply: oneshot::Sender<()> },
     /// The end of everything. Concurrent callers share one run.
     Shutdown { grace: Option<Duration>, reply: oneshot::Sender<StopAllOutcome> },
     /// A second signal during a shutdown: no grace any more.

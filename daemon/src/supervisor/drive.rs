@@ -16,6 +16,7 @@ use super::journal::Tag;
 use super::refusal::Refusal;
 use super::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
 use super::task::Task;
+use crate::metrics::METRICS;
 
 /// How long leftovers get to end politely.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
@@ -110,6 +111,7 @@ impl Task {
         entry.record.os.pid = Some(pid);
         let Some(active) = entry.active.as_mut() else { return };
         active.started = Some(now);
+        METRICS.start_times.add(now.saturating_duration_since(active.admitted));
         active.start.spawn = SpawnAnswer::Done;
         active.due.deadline = active.timeout.map(|timeout| now + timeout);
         self.drive(handle, Event::Spawned, None);
@@ -141,6 +143,7 @@ impl Task {
             waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
             state: entry.shown.borrow().record.state,
         };
+        METRICS.teardown_failures.add(1);
         tracing::error!(handle = %handle.shortened(), "{refusal}");
         entry.answer_stops(Some(&refusal), |mode| mode != StopMode::Interrupt);
         if let Some(active) = entry.active.as_mut() {

@@ -18,6 +18,7 @@ use super::retention::Kept;
 use super::runner::{SpawnCause, SpawnFailure};
 use super::storage::{SealResult, Stored};
 use super::task::Task;
+use crate::metrics::METRICS;
 
 /// How long a terminal batch that could not be saved waits for the next try.
 const RETRY: Duration = Duration::from_secs(1);
@@ -88,6 +89,9 @@ impl Task {
         if is_first || is_durable {
             entry.show(is_durable);
         }
+        if is_first || (is_durable && entry.record.state == ProcessState::LostOnRestore) {
+            METRICS.ended(entry.record.state);
+        }
         if is_first {
             self.release(handle);
         }
@@ -120,6 +124,7 @@ impl Task {
             drop(reply.send(answer.clone()));
         }
         self.session_used(session);
+        self.retention.ended(handle);
         self.give_back(Granted { reservation: active.reservation, lease: active.lease });
         self.serve_queue();
     }
@@ -260,6 +265,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::OutOfMemory
         | SpawnCause::OutOfDescriptors
         | SpawnCause::Other
-        | SpawnCause::Terminal => Refusal::Spawn { failure, process_id },
+        | SpawnCause::Terminal
+        | SpawnCause::Isolation => Refusal::Spawn { failure, process_id },
     }
 }

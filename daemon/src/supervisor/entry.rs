@@ -81,6 +81,8 @@ pub(super) struct Active {
     pub(super) lease: Option<LeaseNumber>,
     /// Whether the ends of its time in the workspace are events.
     pub(super) announces: bool,
+    /// When its room was granted.
+    pub(super) admitted: Instant,
     /// When the exec had succeeded.
     pub(super) started: Option<Instant>,
     pub(super) start: StartPhase,

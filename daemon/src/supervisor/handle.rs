@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use procd_core::settings::Limits;
 use procd_core::{Handle, Owner, SessionId, StopMode};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use super::api::{
     Pinned, Preparer, Reply, SESSION_KEY_BYTES, SessionRules, Started, Status, StopAllOutcome,
     StopOutcome, StopScope, Ticket, Waiting,
 };
+use super::figures::{Figures, PlaceOfSession, SessionPage};
 use super::keys::KeyGuard;
 use super::notices::Answer;
 use super::refusal::Refusal;
@@ -323,6 +325,21 @@ impl Supervisor {
     /// Facts of the daemon, of one session if it is named.
     pub async fn status(&self, session: Option<SessionId>) -> Status {
         self.put(|reply| Command::Status { session, reply }).await.unwrap_or_default()
+    }
+
+    /// A page of sessions, newest first.
+    pub async fn list_sessions(&self, limit: usize, after: Option<PlaceOfSession>) -> SessionPage {
+        self.put(|reply| Command::ListSessions { limit, after, reply }).await.unwrap_or_default()
+    }
+
+    /// Figures of this moment.
+    pub async fn figures(&self) -> Figures {
+        self.put(|reply| Command::Figures { reply }).await.unwrap_or_default()
+    }
+
+    /// New limits, for starts, sessions and removals from now on.
+    pub async fn configure(&self, limits: Arc<Limits>) {
+        self.put(|reply| Command::Configure { limits, reply }).await.unwrap_or_default();
     }
 
     /// Ends everything, once; answers when every tree is proven empty or named as a failure.

@@ -2,6 +2,7 @@
 //! back to the supervisor's task once the batch is durable or has failed.
 
 use procd_core::{Handle, SessionId};
+use procd_store::histogram::Times;
 use procd_store::log::{CommitError, CommitLog, LogRecord, Submitted};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -78,6 +79,11 @@ impl Journal {
     /// durable. Empty when the batch was refused as a whole, which is a bug.
     pub(super) fn submit(&self, tag: Tag, records: Vec<LogRecord>) -> Vec<Submitted> {
         self.log.submit(records, self.answer(tag))
+    }
+
+    /// How long the writes of the log with their syncs took so far.
+    pub(super) fn syncs(&self) -> Times {
+        self.log.syncs()
     }
 
     /// The order of the last batch: each is durable after all before it.

@@ -1,6 +1,6 @@
 //! Looks at the table: one process, a page of them, sums.
 
-use procd_core::{Handle, SessionId};
+use procd_core::{Handle, SessionId, SpoolState};
 
 use super::api::{Caller, ListFilter, ListPage, SessionFacts, Status};
 use super::entry::Entry;
@@ -76,6 +76,13 @@ impl Task {
         Ok(ListPage { views, next, totals: self.totals(may_see, session), free })
     }
 
+    fn degraded_outputs(&self) -> u64 {
+        let live = self.table.live_of(None);
+        let is_degraded = |entry: &&Entry| entry.output.spool_status().0 == SpoolState::Degraded;
+        live.into_iter().filter_map(|handle| self.table.get(handle)).filter(is_degraded).count()
+            as u64
+    }
+
     pub(super) fn status(&self, session: Option<SessionId>) -> Status {
         Status {
             sessions: self.sessions.len() as u64,
@@ -84,6 +91,7 @@ impl Task {
             storage_writable: self.journal.is_writable(),
             dropped_notifications: self.notices.dropped,
             collisions: self.notices.collisions(),
+            degraded_outputs: self.degraded_outputs(),
             session: session.and_then(|id| self.sessions.get(&id)).map(|session| SessionFacts {
                 label: session.record.label.clone(),
                 state: session.state(),

@@ -85,6 +85,11 @@ pub(super) struct Notices {
 }
 
 impl Notices {
+    /// Those that wait for their loop, a count.
+    pub(super) fn waiting(&self) -> u64 {
+        self.sessions.values().map(|of_session| of_session.open.len() as u64).sum()
+    }
+
     /// Those that met another payload, a count.
     pub(super) fn collisions(&self) -> u64 {
         self.sessions.values().map(|of_session| of_session.collisions.len() as u64).sum()

@@ -51,6 +51,13 @@ pub(super) struct QueuedStart {
     pub(super) reply: Reply<Started>,
 }
 
+impl Queue {
+    /// How many wait.
+    pub(super) fn len(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+}
+
 impl Wish {
     const fn owner(&self) -> Owner {
         match self {

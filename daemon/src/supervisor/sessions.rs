@@ -93,6 +93,22 @@ impl Session {
         }
     }
 
+    /// Last attach, detach or end.
+    pub(super) const fn used_at(&self) -> Timestamp {
+        self.used_at
+    }
+
+    /// Whether its record is not durable yet.
+    pub(super) const fn is_opening(&self) -> bool {
+        self.opening.is_some()
+    }
+
+    /// Takes over new limits.
+    pub(super) fn configure(&self, limits: &Limits) {
+        let own = self.record.quotas.waiters_session_max;
+        self.waiters.set_max(lowered(own, limits.waiters_session_max));
+    }
+
     pub(super) fn state(&self) -> SessionState {
         self.record.state.into()
     }

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::api::{Prepared, Preparer};
 use super::entry::{Entry, Storage as EndStorage};
 use super::feed::Feed;
+use super::figures::Beat;
 use super::handle::Supervisor;
 use super::journal::Journal;
 use super::keys::Keys;
@@ -52,6 +53,8 @@ pub struct Parts {
     pub boot_id: Uuid,
     /// The daemon's limits on what is really used.
     pub budgets: Budgets,
+    /// Where it tells that it works, if anybody wants to know.
+    pub beat: Option<Beat>,
 }
 
 /// A supervisor under way.
@@ -95,6 +98,7 @@ pub fn spawn<R: Runner>(runner: Arc<R>, parts: Parts) -> Spawned {
         storage: Storage::new(parts.folder, stored),
         budgets: parts.budgets,
         news: news.clone(),
+        beat: parts.beat,
         restoring: Restoring { pending: HashSet::new(), done: Some(restored) },
         shutdown: None,
         removing: HashMap::new(),
@@ -166,6 +170,7 @@ impl Task {
         }
         self.take_over_retention();
         self.finish_closes();
+        self.beat();
         self.restoring.settle(None);
         crate::failpoint::hit("restore-taken-over");
     }

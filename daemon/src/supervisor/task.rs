@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::api::{Command, Gate, Pinned, Reply, SessionState};
 use super::entry::Entry;
 use super::feed::Feed;
+use super::figures::Beat;
 use super::journal::{Committed, Journal, Saved, Tag};
 use super::keys::Keys;
 use super::leases::Leases;
@@ -75,6 +76,7 @@ pub(super) struct Task {
     pub(super) storage: Storage,
     pub(super) budgets: Budgets,
     pub(super) news: SpoolNews,
+    pub(super) beat: Option<Beat>,
     /// Lost processes whose batch is under way, and who waits for them.
     pub(super) restoring: Restoring,
     pub(super) shutdown: Option<ShutdownRun>,
@@ -206,6 +208,15 @@ impl Task {
                 drop(reply.send(self.list(caller, &filter)));
             }
             Command::Status { session, reply } => drop(reply.send(self.status(session))),
+            Command::ListSessions { limit, after, reply } => {
+                drop(reply.send(self.list_sessions(limit, after)));
+            }
+            Command::Figures { reply } => drop(reply.send(self.figures())),
+            Command::Configure { limits, reply } => {
+                self.configure(limits);
+                // Whoever asked may be gone.
+                reply.send(()).ok();
+            }
             Command::Shutdown { grace, reply } => self.begin_shutdown(grace, reply),
             Command::HastenShutdown => self.hasten_shutdown(),
         }
@@ -272,6 +283,7 @@ impl Task {
                 Due::Retention => self.retention_due(),
                 Due::Journal => self.journal.barrier(Tag::Asked),
                 Due::Shutdown => self.check_runs(),
+                Due::Beat => self.beat(),
             }
         }
     }

@@ -24,6 +24,8 @@ pub(super) enum Due {
     Journal,
     /// The shutdown of the daemon: its bound.
     Shutdown,
+    /// A sign of life.
+    Beat,
 }
 
 /// The hints, earliest first.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::refusal::Refusal;
 use super::runner::{Input, Inspector, Signaller};
 use crate::drain::Output;
+use crate::metrics::METRICS;
 
 /// A record as readers may see it now. A terminal state shows here only once its batch is
 /// durable, or with `durable: false` after the first failure of that save.
@@ -84,7 +85,7 @@ pub struct WaiterSlots(Arc<Slots>);
 
 #[derive(Debug)]
 struct Slots {
-    max: u64,
+    max: AtomicU64,
     in_use: AtomicU64,
 }
 
@@ -92,17 +93,25 @@ impl WaiterSlots {
     /// `max` slots, none in use.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self(Arc::new(Slots { max, in_use: AtomicU64::new(0) }))
+        Self(Arc::new(Slots { max: AtomicU64::new(max), in_use: AtomicU64::new(0) }))
+    }
+
+    /// Another number of slots, from the next call on.
+    pub(super) fn set_max(&self, max: u64) {
+        self.0.max.store(max, Ordering::Relaxed);
     }
 
     /// Takes a slot for one blocking call.
     /// # Errors
     /// [`Refusal::Waiters`] when all are in use.
     pub fn take(&self) -> Result<WaiterSlot, Refusal> {
-        let max = self.0.max;
+        let max = self.0.max.load(Ordering::Relaxed);
         let next = |in_use: u64| (in_use < max).then_some(in_use + 1);
         match self.0.in_use.try_update(Ordering::AcqRel, Ordering::Acquire, next) {
-            Ok(_) => Ok(WaiterSlot(self.0.clone())),
+            Ok(_) => {
+                METRICS.waiters.add(1);
+                Ok(WaiterSlot(self.0.clone()))
+            }
             Err(in_use) => Err(Refusal::Waiters { max, in_use }),
         }
     }
@@ -116,6 +125,7 @@ pub struct WaiterSlot(Arc<Slots>);
 impl Drop for WaiterSlot {
     fn drop(&mut self) {
         self.0.in_use.fetch_sub(1, Ordering::AcqRel);
+        METRICS.waiters.take_off(1);
     }
 }
 

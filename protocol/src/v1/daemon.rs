@@ -1,4 +1,5 @@
-//! hello, operator/attach, daemon/status, daemon/shutdown, and the notice `$/cancel`.
+//! hello, operator/attach, daemon/status, daemon/metrics, daemon/reload, daemon/shutdown, and the
+//! notice `$/cancel`.
 
 use std::collections::BTreeMap;
 
@@ -165,12 +166,30 @@ pub struct StatusResult {
     /// Notifications dropped because too many waited; operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_notifications: Option<u64>,
-    /// Notifications whose loop holds another payload under their id; operators only.
+    /// Notifications that met another payload in their loop; operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notification_collisions: Option<u64>,
+    pub collisions: Option<u64>,
     /// A hint that processes end with the login, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lingering_hint: Option<String>,
+    /// The effective configuration; operators only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<Setting>,
+}
+
+/// One setting in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The key with its dots.
+    pub key: String,
+    /// The value as it is written in the file; absent = none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// `default`, or where it was given.
+    pub origin: String,
+    /// The limit it was lowered to fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowered_by: Option<String>,
 }
 
 /// Versions of the daemon and of what it speaks.
@@ -228,6 +247,51 @@ pub struct Damage {
     pub what: String,
     /// Why it counts as damaged.
     pub reason: String,
+}
+
+params! {
+    /// Parameters of `daemon/metrics`: none.
+    MetricsParams optional {}
+}
+
+impl Params for MetricsParams {
+    const METHOD: Method = Method::DaemonMetrics;
+    type Result = MetricsResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `daemon/metrics`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricsResult {
+    /// OpenMetrics text.
+    pub text: String,
+}
+
+params! {
+    /// Parameters of `daemon/reload`: none.
+    ReloadParams optional {}
+}
+
+impl Params for ReloadParams {
+    const METHOD: Method = Method::DaemonReload;
+    type Result = ReloadResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        Ok(())
+    }
+}
+
+/// Result of `daemon/reload`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReloadResult {
+    /// Keys whose values changed, and are in force for new starts.
+    pub changed: Vec<String>,
+    /// Keys whose values changed, and come into force when the daemon is started again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_next_start: Vec<String>,
 }
 
 params! {

@@ -1,13 +1,15 @@
-//! session/open, session/attach, session/close, session/stop_all.
+//! session/open, session/attach, session/close, session/stop_all, session/list.
 
 use serde::{Deserialize, Serialize};
 
 use super::common::{Free, Scope, StopResult, Totals};
 use super::process::StopMode;
 use super::{Method, Params, first_given};
-use crate::field::{FieldError, duration, items, no_nul, number, params, require, text};
+use crate::field::{FieldError, duration, items, no_nul, number, params, require, text, within};
 use crate::ids::{LoopId, SessionId, SessionKey};
-use crate::limits::{IDLE_CLOSE_MS_MIN, NAME_CHARS_MAX, WORKSPACES_MAX};
+use crate::limits::{
+    AFTER_CHARS_MAX, IDLE_CLOSE_MS_MIN, LIST_LIMIT_MAX, NAME_CHARS_MAX, WORKSPACES_MAX,
+};
 use crate::words::{Open, words};
 
 words! {
@@ -216,4 +218,52 @@ impl Params for StopAllParams {
 pub struct StopAllResult {
     /// What became of each that ran.
     pub results: Vec<StopResult>,
+}
+
+params! {
+    /// Parameters of `session/list`.
+    SessionListParams optional {
+        /// Size of a page, 1..=1000; default 100.
+        limit: u64,
+        /// `next` of the page before.
+        after: String,
+    }
+}
+
+impl Params for SessionListParams {
+    const METHOD: Method = Method::SessionList;
+    type Result = SessionListResult;
+
+    fn validate(&self) -> Result<(), FieldError> {
+        within("limit", self.limit, 1, LIST_LIMIT_MAX)?;
+        text("after", self.after.as_deref(), 1, AFTER_CHARS_MAX)
+    }
+}
+
+/// Result of `session/list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionListResult {
+    /// Newest first.
+    pub sessions: Vec<SessionEntry>,
+    /// Where the next page begins, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One session, as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEntry {
+    /// The session.
+    pub session_id: SessionId,
+    /// What its client calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// `open`, `closing` or `closed`.
+    pub state: Open<SessionState>,
+    /// Its processes by state.
+    pub totals: Totals,
+    /// Retained bytes of the output of its processes.
+    pub bytes: u64,
+    /// Last attach, detach or end of a process.
+    pub last_used_at: String,
 }

@@ -178,7 +178,10 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("notifications/ack", r#"{"command_id":"$UUID","disposition":"no"}"#, "disposition", Mistyped),
     ("process/remove", r#"{}"#, "process_id", Missing),
     ("process/pin", r#"{"process_id":"$ID","pinned":1}"#, "pinned", Mistyped),
-    ("session/list", r#"{}"#, "method", Unsupported),
+    ("session/list", r#"{"limit":0}"#, "limit", Refused),
+    ("session/list", r#"{"after":""}"#, "after", Refused),
+    ("daemon/metrics", r#"{"x":1}"#, "x", Unknown),
+    ("daemon/reload", r#"{"x":1}"#, "x", Unknown),
     ("process/begin", r#"{}"#, "method", Unknown),
 ];
 
@@ -301,6 +304,9 @@ fn parameters_in_force_are_read_and_written_back_alike() {
             Call::DaemonStatus(p) => serde_json::to_string(&p),
             Call::ProcessSearch(p) => serde_json::to_string(&p),
             Call::ProcessExport(p) => serde_json::to_string(&p),
+            Call::SessionList(p) => serde_json::to_string(&p),
+            Call::DaemonMetrics(p) => serde_json::to_string(&p),
+            Call::DaemonReload(p) => serde_json::to_string(&p),
             Call::DaemonShutdown(p) => serde_json::to_string(&p),
         };
         assert_eq!(written.unwrap(), params);
@@ -320,7 +326,7 @@ fn every_method_is_in_force_or_refused_by_name() {
         let unsupported = refused.is_some_and(|e| e.fault == FieldFault::Unsupported);
         assert_eq!(is_in_force, !unsupported, "{method}");
     }
-    assert_eq!(IN_FORCE.len(), 25);
+    assert_eq!(IN_FORCE.len(), 28);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use procd_client::Process;
 use procd_protocol::ErrorCode;
+use procd_protocol::v1::InputParams;
 use tokio::sync::mpsc;
 
 use crate::arguments::Input;
@@ -26,7 +27,7 @@ const FULL_WAIT_MAX: Duration = Duration::from_millis(50);
 /// [`CtlError`], as the daemon says; of a text that was refused nothing is delivered.
 pub(crate) async fn input(links: &Links, input: &Input, format: Format) -> Result<u8, CtlError> {
     let target = links.find(&input.id).await?;
-    let pipe = Pipe(target.process);
+    let pipe = Pipe(target.process.clone());
     let mut accepted = 0;
     match &input.text {
         Some(text) => {
@@ -37,7 +38,7 @@ pub(crate) async fn input(links: &Links, input: &Input, format: Format) -> Resul
                 pipe.send(bytes).await?;
             }
         }
-        None if input.eof => {}
+        None if input.eof || !input.keys.is_empty() => {}
         None => {
             let mut reads = read_stdin();
             while let Some(read) = reads.recv().await {
@@ -46,6 +47,10 @@ pub(crate) async fn input(links: &Links, input: &Input, format: Format) -> Resul
                 pipe.send(bytes).await?;
             }
         }
+    }
+    if !input.keys.is_empty() {
+        let params = InputParams { keys: Some(input.keys.clone()), ..target.process.no_input() };
+        accepted += target.process.input(&params).await?.accepted_bytes;
     }
     if input.eof {
         pipe.send_end().await?;

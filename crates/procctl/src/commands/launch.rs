@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use procd_protocol::v1::{Env, StartParams, Stdin};
+use procd_protocol::v1::{Env, OnLeaderExit, StartParams, Stdin};
 use procd_protocol::{Base64Bytes, OriginId};
 
 use crate::arguments::Launch;
@@ -33,11 +33,20 @@ pub(crate) fn request(launch: &Launch, stdin: Stdin) -> Result<Request, CtlError
         timeout_ms: launch.timeout.map(milliseconds),
         memory_bytes: launch.memory_bytes,
         spool_bytes: launch.spool_bytes,
+        queue_timeout_ms: launch.queue.map(milliseconds),
+        request_key: launch.request_key.clone(),
+        on_leader_exit: launch.keep_tree.then_some(OnLeaderExit::KeepTree),
         label: launch.label.clone(),
         origin: launch.origin.map(origin).transpose()?,
         limit_bytes: Some(1),
         ..StartParams::default()
     };
+    if launch.tty {
+        params.tty = Some(true);
+        let size = print::terminal_size();
+        params.rows = size.map(|(rows, _)| u64::from(rows));
+        params.cols = size.map(|(_, columns)| u64::from(columns));
+    }
     set_program(&mut params, launch);
     set_folder(&mut params, launch)?;
     Ok(Request { params, left_out })

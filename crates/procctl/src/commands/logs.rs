@@ -3,6 +3,8 @@
 //! On a terminal it is safe text, so that nothing in it acts on the terminal; elsewhere the exact
 //! bytes.
 
+mod timed;
+
 use procd_protocol::v1::{Cursors, Encoding, OutputParams, Page, StreamFilter, Wait, WaitWord};
 
 use super::launch::decode;
@@ -19,6 +21,10 @@ const PAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// [`CtlError`], as the daemon says.
 pub(crate) async fn logs(links: &Links, logs: &Logs, format: Format) -> Result<u8, CtlError> {
     let target = links.find(&logs.id).await?;
+    let is_timed = logs.timestamps || logs.since.is_some() || logs.until.is_some();
+    if is_timed && format == Format::Table {
+        return timed::show(&target, logs).await;
+    }
     let reader = Reader { encoding: encoding(logs, format), target, logs };
     let mut pages = Pages { format, encoding: reader.encoding, list: Vec::new() };
     let first = reader.first().await?;
@@ -52,6 +58,14 @@ fn encoding(logs: &Logs, format: Format) -> Encoding {
     if is_safe { Encoding::SafeText } else { Encoding::Base64 }
 }
 
+fn filter(stream: StreamChoice) -> StreamFilter {
+    match stream {
+        StreamChoice::Combined => StreamFilter::Combined,
+        StreamChoice::Stdout => StreamFilter::Stdout,
+        StreamChoice::Stderr => StreamFilter::Stderr,
+    }
+}
+
 struct Reader<'arguments> {
     target: Target,
     encoding: Encoding,
@@ -59,6 +73,11 @@ struct Reader<'arguments> {
 }
 
 impl Reader<'_> {
+    /// Whether the JSON is to tell when each chunk arrived.
+    const fn has_times(&self) -> bool {
+        self.logs.timestamps || self.logs.since.is_some() || self.logs.until.is_some()
+    }
+
     async fn first(&self) -> Result<Page, CtlError> {
         let from = match self.logs.tail {
             None => OutputParams { cursor: Some(Cursors::One(0)), ..OutputParams::default() },
@@ -87,15 +106,11 @@ impl Reader<'_> {
     }
 
     async fn read(&self, params: OutputParams) -> Result<Page, CtlError> {
-        let stream = match self.logs.stream {
-            StreamChoice::Combined => StreamFilter::Combined,
-            StreamChoice::Stdout => StreamFilter::Stdout,
-            StreamChoice::Stderr => StreamFilter::Stderr,
-        };
         let params = OutputParams {
             limit_bytes: Some(PAGE_BYTES_MAX),
             encoding: Some(self.encoding),
-            stream: Some(stream),
+            stream: Some(filter(self.logs.stream)),
+            tags: self.has_times().then_some(true),
             // Absent, an operator's is `procctl logs`, as given when it attached.
             reason: self.logs.reason.clone().filter(|_| self.target.is_operator),
             ..params

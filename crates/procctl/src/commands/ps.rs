@@ -54,7 +54,11 @@ pub(crate) async fn ps(links: &Links, ps: &Ps, format: Format) -> Result<u8, Ctl
                 None => HashMap::new(),
             };
             let table = table(&records, &trees, Timestamp::now(), ps.no_trunc);
-            print::data(table.to_text(print::is_coloured()).as_bytes())?;
+            if ps.no_trunc {
+                print::data(table.to_text(print::is_coloured(), None).as_bytes())?;
+            } else {
+                print::table(&table)?;
+            }
         }
     }
     Ok(0)
@@ -131,7 +135,7 @@ fn table(
     let chars = if whole { usize::MAX } else { shown_chars(&all) };
     let header =
         ["HANDLE", "LABEL", "SESSION", "STATE", "AGE", "EXIT", "OUTPUT", "TREE", "COMMAND"];
-    let mut table = Table::new(&header);
+    let mut table = Table::new(&header).cutting(&["LABEL", "COMMAND"]);
     for (record, handle) in records.iter().zip(&handles) {
         let text = |text: &str| if whole { text.to_owned() } else { cut(text, COMMAND_CHARS) };
         let session = record.session_id.to_string();
@@ -171,13 +175,13 @@ fn tone(record: &Record) -> Tone {
     }
 }
 
-fn age(created_at: &str, now: Timestamp) -> String {
+pub(super) fn age(created_at: &str, now: Timestamp) -> String {
     let Ok(created) = created_at.parse::<Timestamp>() else { return String::new() };
     let milliseconds = now.duration_since(created).as_millis();
     span(u64::try_from(milliseconds).unwrap_or(0))
 }
 
-fn command(record: &Record) -> String {
+pub(super) fn command(record: &Record) -> String {
     let command = &record.command;
     match (&command.argv, &command.line) {
         (Some(argv), _) => command_line(argv.iter().map(String::as_str)),
@@ -220,14 +224,14 @@ mod tests {
         ];
         let trees = HashMap::from([(ProcessId::from_bytes([0; 16]), 3)]);
         let now = "2026-11-30T21:01:05Z".parse().unwrap();
-        let text = table(&records, &trees, now, false).to_text(false);
+        let text = table(&records, &trees, now, false).to_text(false, None);
         let expected = "\
 HANDLE  LABEL  SESSION   STATE       AGE    EXIT     OUTPUT   TREE  COMMAND
 AAAAAA  web    1b9e7a52  running     1m 5s           2.0 KiB  3     sh -c 'sleep 600'
 AQEBAQ         1b9e7a52  terminated  1m 5s  SIGTERM  0 B            sh -c 'sleep 600'
 ";
         assert_eq!(text, expected);
-        assert!(table(&records, &trees, now, true).to_text(false).contains(&two));
+        assert!(table(&records, &trees, now, true).to_text(false, None).contains(&two));
     }
 
     #[test]
@@ -255,6 +259,6 @@ AQEBAQ         1b9e7a52  terminated  1m 5s  SIGTERM  0 B            sh -c 'sleep
             Timestamp::UNIX_EPOCH,
             false,
         );
-        assert!(text.to_text(false).contains("napping"));
+        assert!(text.to_text(false, None).contains("napping"));
     }
 }

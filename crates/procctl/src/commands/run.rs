@@ -17,7 +17,7 @@ use super::input::{Pipe, cannot_read_stdin, read_stdin};
 use super::launch::{self, tell_left_out};
 use crate::arguments::Run;
 use crate::exit::CtlError;
-use crate::link::Links;
+use crate::link::{Links, StartDaemon, Target};
 use crate::print;
 
 /// Runs it and returns the command's code.
@@ -26,12 +26,19 @@ use crate::print;
 pub(crate) async fn run(links: &Links, run: &Run) -> Result<u8, CtlError> {
     // Before the start, so that no interrupt between the two is lost.
     let signals = Signals::install()?;
-    let stdin = if run.interactive { Stdin::Pipe } else { Stdin::Null };
+    let takes_input = run.interactive || run.launch.tty;
+    let stdin = if takes_input { Stdin::Pipe } else { Stdin::Null };
     let request = launch::request(&run.launch, stdin)?;
     let process = links.start(request.params).await?;
     if run.verbose {
         tell_left_out(&request.left_out);
         print::message(&format!("running as {}", process.id()));
+    }
+    if run.launch.tty {
+        let link = links.owner(StartDaemon::Never).await?;
+        let link = link.ok_or_else(|| CtlError::Answer("the own session is gone".to_owned()))?;
+        let target = Target { process, link, is_operator: false };
+        return super::attach::converse(target, super::attach::DETACH_KEYS).await;
     }
     let last = supervise(&process, signals, run).await?;
     tell_end(&last);

@@ -24,13 +24,13 @@ pub(crate) async fn status(links: &Links, format: Format) -> Result<u8, CtlError
     };
     let socket = places::socket().map(|path| path.display().to_string()).unwrap_or_default();
     match format {
-        Format::Table => print::data(text(&status, &socket).as_bytes())?,
+        Format::Table => print::data(text(&status, &socket, print::columns()).as_bytes())?,
         Format::Json | Format::Jsonl => print::document(format, &status)?,
     }
     Ok(0)
 }
 
-fn text(status: &StatusResult, socket: &str) -> String {
+fn text(status: &StatusResult, socket: &str, columns: Option<usize>) -> String {
     let mut shown = vec![
         ("version", status.versions.server.clone()),
         ("socket", socket.to_owned()),
@@ -46,15 +46,21 @@ fn text(status: &StatusResult, socket: &str) -> String {
     if let Some(sessions) = status.sessions {
         shown.push(("sessions", sessions.to_string()));
     }
+    shown.extend(status.connections.map(|count| ("clients", count.to_string())));
+    shown.extend(status.pid.map(|pid| ("pid", pid.to_string())));
     if let Some(session) = &status.session {
         shown.push(("session", format!("{} ({})", session.session_id, session.state.as_str())));
     }
     shown.push(("restore", restore(status)));
+    let dropped = status.dropped_notifications.filter(|count| *count > 0);
+    shown.extend(dropped.map(|count| ("dropped", format!("{count} notifications"))));
+    let collisions = status.collisions.filter(|count| *count > 0);
+    shown.extend(collisions.map(|count| ("collisions", format!("{count} notifications"))));
     let escaped = status.escaped.filter(|count| *count > 0);
     shown.extend(escaped.map(|count| ("escaped", count.to_string())));
     shown.extend(status.degraded.iter().map(|what| ("degraded", what.clone())));
     shown.extend(status.lingering_hint.iter().map(|hint| ("hint", hint.clone())));
-    pairs(&shown)
+    pairs(&shown, columns)
 }
 
 fn totals(totals: Option<&Totals>) -> String {
@@ -104,7 +110,7 @@ sessions:    1
 restore:     done in 4ms, 3 records, 2 lost
 degraded:    the log cannot be written
 ";
-        assert_eq!(text(&status, "/run/x.sock"), expected);
+        assert_eq!(text(&status, "/run/x.sock", None), expected);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `procctl stop`: stops processes, all at once, and shows what became of each. A process that had
 //! ended already is a success: it does not run.
 
-use procd_protocol::v1::{StopMode, StopResult};
+use procd_protocol::v1::{StopAllParams, StopMode, StopResult};
 
-use super::exit_text;
+use super::launch::milliseconds;
+use super::{exit_text, sessions};
 use crate::arguments::{Mode, Stop};
-use crate::exit::CtlError;
-use crate::link::Links;
+use crate::exit::{Code, CtlError};
+use crate::link::{Links, StartDaemon};
 use crate::print::{self, Format};
 use crate::render::{Cell, Table};
 
@@ -14,6 +15,9 @@ use crate::render::{Cell, Table};
 /// # Errors
 /// [`CtlError`] when a name means nothing: nothing is stopped then.
 pub(crate) async fn stop(links: &Links, stop: &Stop, format: Format) -> Result<u8, CtlError> {
+    if let Some(session) = &stop.session {
+        return stop_session(links, stop, session, format).await;
+    }
     let mut calls = tokio::task::JoinSet::new();
     let mut targets = Vec::new();
     for id in &stop.ids {
@@ -35,6 +39,24 @@ pub(crate) async fn stop(links: &Links, stop: &Stop, format: Format) -> Result<u
     )
 }
 
+/// Stops all that run of a session, in one grace period.
+async fn stop_session(
+    links: &Links,
+    stop: &Stop,
+    name: &str,
+    format: Format,
+) -> Result<u8, CtlError> {
+    let session = sessions::find(links, name).await?.session_id;
+    let params = StopAllParams {
+        scope: None,
+        session_id: Some(session),
+        mode: Some(mode(stop.mode)),
+        grace_ms: stop.grace.map(milliseconds),
+    };
+    let results = links.operator(StartDaemon::Never).await?.call(&params).await?.results;
+    report(results.into_iter().map(Ok).collect(), format)
+}
+
 const fn mode(mode: Mode) -> StopMode {
     match mode {
         Mode::Interrupt => StopMode::Interrupt,
@@ -48,7 +70,14 @@ fn report(outcomes: Vec<Result<StopResult, CtlError>>, format: Format) -> Result
     let mut results = Vec::new();
     for outcome in outcomes {
         match outcome {
-            Ok(result) => results.push(result),
+            Ok(result) => {
+                if let Some(error) = &result.error {
+                    let handle = &result.process_id;
+                    print::message(&format!("{handle}: {}", error.message));
+                    code = if code == 0 { Code::Failure.number() } else { code };
+                }
+                results.push(result);
+            }
             Err(error) => {
                 print::message(&error.to_string());
                 code = if code == 0 { error.code().number() } else { code };
@@ -57,7 +86,7 @@ fn report(outcomes: Vec<Result<StopResult, CtlError>>, format: Format) -> Result
     }
     match format {
         Format::Table if results.is_empty() => {}
-        Format::Table => print::data(table(&results).to_text(print::is_coloured()).as_bytes())?,
+        Format::Table => print::table(&table(&results))?,
         Format::Json | Format::Jsonl => print::documents(format, &results)?,
     }
     Ok(code)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use procd_protocol::v1::Page;
+use procd_protocol::v1::{Cursors, OutputParams, Page, Until, Wait as Waits, WaitUntil};
 use tokio::task::JoinSet;
 
 use super::launch::milliseconds;
@@ -11,7 +11,7 @@ use crate::arguments::Wait;
 use crate::exit::{Code, CtlError};
 use crate::link::{Links, Target};
 use crate::print::{self, Format};
-use crate::render::{Cell, Table, span};
+use crate::render::{Cell, Table, printable, span};
 
 /// Processes waited for at once: the daemon's waiters of one session less some room for others.
 const WAITS_MAX: usize = 48;
@@ -21,6 +21,9 @@ const WAITS_MAX: usize = 48;
 /// # Errors
 /// [`CtlError::TimedOut`] when the time given is over, else as the daemon says.
 pub(crate) async fn wait(links: &Links, wait: &Wait, format: Format) -> Result<u8, CtlError> {
+    if let Some(pattern) = &wait.pattern {
+        return wait_match(links, wait, pattern, format).await;
+    }
     let mut targets = Vec::new();
     for id in &wait.ids {
         targets.push(links.find(id).await?);
@@ -42,6 +45,43 @@ pub(crate) async fn wait(links: &Links, wait: &Wait, format: Format) -> Result<u
         several if several.iter().all(|page| code(page) == 0) => Code::Ok.number(),
         _ => Code::Failure.number(),
     })
+}
+
+/// Waits until the output of one process, from its first byte on, has a pattern.
+async fn wait_match(
+    links: &Links,
+    wait: &Wait,
+    pattern: &str,
+    format: Format,
+) -> Result<u8, CtlError> {
+    let [id] = wait.ids.as_slice() else {
+        return Err(CtlError::usage("--match waits for one process", "name one"));
+    };
+    let target = links.find(id).await?;
+    let until = Until { r#match: Some(pattern.to_owned()), ..Until::default() };
+    let params = OutputParams {
+        cursor: Some(Cursors::One(0)),
+        limit_bytes: Some(1),
+        wait: Some(Waits::Until(WaitUntil { until, combine: None, wait_for: None })),
+        timeout_ms: wait.timeout.map(milliseconds),
+        ..OutputParams::default()
+    };
+    let page = target.process.output(params).await?;
+    if let Some(found) = &page.found {
+        match format {
+            Format::Table => print::data(format!("{}\n", printable(&found.text)).as_bytes())?,
+            Format::Json | Format::Jsonl => print::document(format, found)?,
+        }
+        return Ok(Code::Ok.number());
+    }
+    if page.state.known().is_some_and(|state| state.is_terminal()) {
+        print::message("it ended, and its output does not have the pattern");
+        return Ok(Code::NotRunning.number());
+    }
+    match wait.timeout {
+        Some(limit) => Err(CtlError::TimedOut(span(milliseconds(limit)))),
+        None => Err(CtlError::Answer("the wait came back without a match".to_owned())),
+    }
 }
 
 async fn within(
@@ -76,7 +116,7 @@ async fn wait_any(targets: Vec<Target>) -> Result<Vec<Page>, CtlError> {
 
 fn show(ended: &[Page], format: Format) -> Result<(), CtlError> {
     match format {
-        Format::Table => print::data(table(ended).to_text(print::is_coloured()).as_bytes()),
+        Format::Table => print::table(&table(ended)),
         Format::Json | Format::Jsonl => print::documents(format, ended),
     }
 }

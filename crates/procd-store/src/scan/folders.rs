@@ -26,11 +26,18 @@ struct Walk<'a> {
     folder: &'a StateFolder,
     logged: &'a mut Logged,
     restored: &'a mut Restored,
+    /// Called for each record that was read.
+    read: &'a dyn Fn(),
 }
 
 /// Walks all sessions' folders.
-pub(super) fn walk(folder: &StateFolder, logged: &mut Logged, restored: &mut Restored) {
-    let mut walk = Walk { folder, logged, restored };
+pub(super) fn walk(
+    folder: &StateFolder,
+    logged: &mut Logged,
+    restored: &mut Restored,
+    read: &dyn Fn(),
+) {
+    let mut walk = Walk { folder, logged, restored, read };
     walk.sweep(folder.path());
     walk.sweep(&folder.quarantine_path());
     for path in walk.list(&folder.sessions_path()) {
@@ -163,6 +170,7 @@ impl Walk<'_> {
     }
 
     fn manifest(&mut self, handle: Handle, path: &Path, read: Result<ManifestFile, StoreError>) {
+        (self.read)();
         match read {
             Ok(file) => {
                 let process = self.logged.merge(file);

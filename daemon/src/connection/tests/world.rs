@@ -215,6 +215,7 @@ impl World {
             recovered,
             boot_id,
             budgets: Budgets::unlimited(),
+            beat: None,
         };
         let spawned = spawn(Arc::new(script), parts);
         spawned.restored.await.expect("the restore ends");

@@ -155,6 +155,7 @@ impl World {
                 recovered,
                 boot_id,
                 budgets: Budgets::unlimited(),
+                beat: None,
             },
         );
         soon("the restore", spawned.restored).await.expect("the restore ends");
@@ -263,6 +264,7 @@ pub(super) fn request() -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
         allow_client: false,
     }
 }
