@@ -317,7 +317,8 @@ fn a_failing_sync_or_write_loses_nothing_that_was_told() {
         "log-before-write=eio@6,part-before-create=enospc@3",
         "file-before-sync=eio@5,seal-before-segment-sync=eio@2,spool-before-write=enospc@3",
     ] {
-        let mut told = Told::default();
+        let spools_refused = points.contains("spool-before-write");
+        let mut told = Told { spools_refused, ..Told::default() };
         let mut daemon = Setup::new(Tier::Shim)
             .limit("retained_session_max = 100000")
             .limit("running_loop_max = 16")
