@@ -100,6 +100,22 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// The long form of the fuzzer, with overflow checks and everything else that a test's build has.
+pub(crate) fn fuzz(executions: u64, targets: &[String]) -> Result<(), String> {
+    let executions = executions.to_string();
+    let mut run = cargo(&["run", "--locked", "--profile", "fuzz", "-p", "procd-fuzz", "--"]);
+    run.arg(executions).args(targets);
+    command::run(run)
+}
+
+/// The checks in the guest.
+pub(crate) fn vm() -> Result<(), String> {
+    let binaries = build()?;
+    let mut run = command::program(&command::root().join("tests/vm/run.sh"), &[]);
+    run.arg(binaries);
+    command::run(run)
+}
+
 /// What the tests run: binaries, and the client's examples.
 const BUILT: [&str; 14] = [
     "build",

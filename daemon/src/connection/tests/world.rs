@@ -145,6 +145,7 @@ impl Runner for Script {
             limits: BTreeMap::new(),
             claim: None,
             variables: Vec::new(),
+            enforced: None,
         };
         Ok((request.clone(), facts))
     }

@@ -20,8 +20,8 @@ use crate::clock::Clock;
 use crate::drain::Budgets;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    Inspector, Order, OrderQueue, PlanFacts, Program, Report, Runner, Running, StartContext,
-    StartRequest, StdinMode, TreeEnd, TreeView, place,
+    AskedLimits, AskedShell, Guard, Inspector, Order, OrderQueue, PlanFacts, Program, Report,
+    Runner, Running, StartContext, StartRequest, StdinMode, TreeEnd, TreeView, place,
 };
 use crate::supervisor::{Parts, SessionRules, Started, Supervisor, spawn};
 
@@ -97,6 +97,7 @@ impl Runner for Script {
             limits: BTreeMap::new(),
             claim: request.claim.as_ref().map(place::claim).transpose()?,
             variables: vec!["PATH".to_owned()],
+            enforced: None,
         };
         Ok(((), facts))
     }
@@ -266,5 +267,9 @@ pub(super) fn request() -> StartRequest {
         workspaces: Vec::new(),
         isolate: false,
         allow_client: false,
+        shell: AskedShell::default(),
+        limits: AskedLimits::default(),
+        fence: None,
+        guard: Guard::Off,
     }
 }
