@@ -47,6 +47,8 @@ enum Task {
     },
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
+    /// Writes `protocol/schema/v1.json` from the types of the messages.
+    Schema,
     /// The tests of the clients in Python and TypeScript alone.
     Clients,
     /// The gate: format, lints, then `test`.
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
         Task::Bridge => gate::bridge(),
+        Task::Schema => gate::schema(true),
         Task::Clients => gate::clients(),
         Task::Ci => gate::ci(),
     };

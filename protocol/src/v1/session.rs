@@ -99,6 +99,7 @@ impl SessionQuotas {
 
 /// Result of `session/open`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionOpenResult {
     /// The session.
     pub session_id: SessionId,
@@ -134,6 +135,7 @@ impl Params for SessionAttachParams {
 
 /// Result of `session/attach`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionAttachResult {
     /// The session.
     pub session_id: SessionId,
@@ -182,6 +184,7 @@ impl Params for SessionCloseParams {
 
 /// Result of `session/close`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionCloseResult {
     /// How many processes were stopped.
     pub stopped: u64,
@@ -215,6 +218,7 @@ impl Params for StopAllParams {
 
 /// Result of `session/stop_all`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopAllResult {
     /// What became of each that ran.
     pub results: Vec<StopResult>,
@@ -242,6 +246,7 @@ impl Params for SessionListParams {
 
 /// Result of `session/list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionListResult {
     /// Newest first.
     pub sessions: Vec<SessionEntry>,
@@ -252,6 +257,7 @@ pub struct SessionListResult {
 
 /// One session, as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionEntry {
     /// The session.
     pub session_id: SessionId,
