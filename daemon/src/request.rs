@@ -389,7 +389,7 @@ fn log_reason(
         }
     };
     let names: Vec<_> = handles.iter().map(procd_core::Handle::shortened).collect();
-    tracing::info!(%method, reason, processes = names.join(" "), "an operator looks at output");
+    tracing::info!(target: crate::AUDIT, %method, reason, processes = names.join(" "), "an operator looks at output");
     Ok(())
 }
 

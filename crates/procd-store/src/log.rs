@@ -6,6 +6,23 @@
 //! Source: spec, events, *Commit log and journals*.
 
 mod committer;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::line::{Line, decode};
+
+    /// What a line is.
+    pub(crate) fn line(bytes: &[u8]) -> String {
+        match decode(bytes) {
+            Line::Batch(records) => {
+                let kinds: Vec<_> =
+                    records.iter().map(|one| one.record.payload.kind().to_string()).collect();
+                kinds.join(" ")
+            }
+            Line::Newer => "newer".to_owned(),
+            Line::Bad(what) => what,
+        }
+    }
+}
 mod index;
 mod line;
 mod parts;
@@ -13,7 +30,7 @@ mod record;
 mod replay;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use procd_core::SessionId;
@@ -107,6 +124,9 @@ pub struct CommitLog {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Reads the monotonic clock for a store that reads none itself.
+pub type MonotonicClock = fn() -> std::time::Instant;
+
 /// What callers and committer share.
 #[derive(Debug)]
 struct Shared {
@@ -125,6 +145,8 @@ struct Shared {
     failures: AtomicU64,
     /// How long each write with its sync took.
     syncs: Histogram,
+    /// What times them; none yet = they are not timed.
+    clock: OnceLock<MonotonicClock>,
 }
 
 /// Numbers are given and jobs queued under one lock, so that both have one order.
@@ -175,6 +197,7 @@ impl CommitLog {
             pending: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             syncs: Histogram::new(),
+            clock: OnceLock::new(),
         });
         let committer = Committer::new(Arc::clone(&shared), disk, replay);
         let thread = std::thread::Builder::new()
@@ -184,7 +207,12 @@ impl CommitLog {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// How long the writes with their syncs took so far.
+    /// Has each write with its sync timed by `clock` from now on; the first call counts.
+    pub fn time_syncs(&self, clock: MonotonicClock) {
+        self.shared.clock.get_or_init(|| clock);
+    }
+
+    /// How long the writes with their syncs took so far; empty without [`CommitLog::time_syncs`].
     #[must_use]
     pub fn syncs(&self) -> Times {
         self.shared.syncs.times()

@@ -68,14 +68,11 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         return Ok(());
     }
     let uid = rustix::process::geteuid().as_raw();
-    let socket_path = match arguments.socket {
+    let socket_path = match &arguments.socket {
         Some(path) => places::checked_socket_path(std::path::absolute(path)?)?,
         None => places::socket_path(&environment, uid)?,
     };
-    let state_path = match arguments.state_dir {
-        Some(path) => std::path::absolute(path)?,
-        None => places::state_folder(&environment)?,
-    };
+    let state_path = state_path(&arguments, &environment)?;
     step("enter `/`", std::env::set_current_dir("/"))?;
     let handed = handed_over(&environment)?;
     let locked = socket::lock(&socket_path, ORPHAN, handed.is_some())?;
@@ -98,7 +95,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
     let Ground { containment, isolation, guardian, held, open_files_soft } = ground;
     let ended = runtime.block_on(async {
-        let options_of = move |config: &Config| runner_options(config, isolation, open_files_soft);
+        let options_of = options_in(folder.path(), isolation, open_files_soft);
         let tier = containment.tier();
         let guarantees = guarantees(tier, isolation);
         let options = options_of(&config);
@@ -131,6 +128,13 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
         tracing::warn!("the guardian or a control group of this daemon stays behind");
     }
     ended
+}
+
+fn state_path(arguments: &Arguments, environment: &Environment) -> Result<PathBuf, Failed> {
+    Ok(match &arguments.state_dir {
+        Some(path) => std::path::absolute(path)?,
+        None => places::state_folder(environment)?,
+    })
 }
 
 /// Where the configuration is read from, at the start and again.
@@ -271,10 +275,21 @@ fn raise_open_files() -> Option<u64> {
     given.current
 }
 
+/// What a configuration means for commands, here and now.
+fn options_in(
+    state_folder: &Path,
+    isolation: Option<Isolation>,
+    open_files_soft: Option<u64>,
+) -> impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static {
+    let folder = state_folder.to_owned();
+    move |config| runner_options(config, isolation, open_files_soft, &folder)
+}
+
 fn runner_options(
     config: &Config,
     isolation: Option<Isolation>,
     open_files_soft: Option<u64>,
+    state_folder: &Path,
 ) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
@@ -294,7 +309,10 @@ fn runner_options(
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
             terminal: false,
+            fenced: false,
+            limits: procd_sys::image::ChildLimits::default(),
         },
+        state_folder: state_folder.to_owned(),
     }
 }
 

@@ -266,6 +266,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::OutOfDescriptors
         | SpawnCause::Other
         | SpawnCause::Terminal
+        | SpawnCause::Fence
         | SpawnCause::Isolation => Refusal::Spawn { failure, process_id },
     }
 }

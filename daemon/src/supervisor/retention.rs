@@ -194,7 +194,7 @@ impl Task {
         crate::failpoint::hit("eviction-after");
     }
 
-    fn margin(&self) -> u64 {
+    pub(super) fn margin(&self) -> u64 {
         let share = self.limits.disk_bytes / MARGIN_SHARE;
         if share < MARGIN_BYTES_MAX { share } else { MARGIN_BYTES_MAX }
     }
@@ -207,7 +207,7 @@ impl Task {
     }
 
     /// Removes the least recently used of all sessions until `bytes` are free.
-    fn evict_for_room(&mut self, bytes: u64) {
+    pub(super) fn evict_for_room(&mut self, bytes: u64) {
         while self.disk_used().saturating_add(bytes) > self.limits.disk_bytes {
             let Some(handle) = self.retention.oldest() else { return };
             tracing::info!(handle = %handle.shortened(), "evicted: the disk is to be kept free");

@@ -168,6 +168,9 @@ fn session(daemon: &Daemon, opened: &Value, records: &BTreeMap<String, Value>, t
         if record["session_id"] != opened["session_id"] || fact.session == 1 {
             continue;
         }
+        if told.spools_refused && record["state"] == "lost_on_restore" {
+            continue;
+        }
         let mut wire = daemon.connect();
         let params = json!({"session_id": opened["session_id"], "loop_id": record["loop_id"], "session_key": opened["session_key"]});
         wire.ok("session/attach", params);

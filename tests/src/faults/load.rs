@@ -81,6 +81,8 @@ pub struct Told {
     pub removed: BTreeMap<String, bool>,
     /// Refusals that no fault explains.
     pub refusals: Vec<String>,
+    /// Whether spools were refused writes: output of what ran on then was in memory only.
+    pub spools_refused: bool,
 }
 
 /// What the clients share.
