@@ -118,6 +118,7 @@ impl ErrorCode {
 
 /// The error object of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// The code.
     pub code: Open<ErrorCode>,
@@ -153,6 +154,7 @@ macro_rules! details {
     ($($(#[$meta:meta])* $name:ident: $type:ty,)+) => {
         /// What a program can act on. Each code has its own few of these.
         #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub struct Details {
             $($(#[$meta])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $name: Option<$type>,)+
         }
@@ -198,6 +200,7 @@ details! {
 
 /// The error of one process among several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EntryError {
     /// The code.
     pub code: Open<ErrorCode>,

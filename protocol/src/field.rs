@@ -171,6 +171,7 @@ macro_rules! params {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$rmeta])* pub $required: $rtype,)*

@@ -16,6 +16,8 @@ pub mod hijack;
 pub mod ids;
 pub mod limits;
 pub mod places;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod v1;
 pub mod words;
 

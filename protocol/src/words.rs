@@ -110,6 +110,16 @@ macro_rules! words {
                 $crate::words::read_word(from, concat!($what, ": ", $($text, ", "),+))
             }
         }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $crate::schema::words(&[$($text,)+])
+            }
+        }
     };
 }
 pub(crate) use words;

@@ -94,6 +94,7 @@ mod spool_disk;
 mod stop;
 mod stored;
 mod terminal;
+mod transcripts;
 mod until;
 mod waits;
 

@@ -12,6 +12,9 @@ const RUFF: &str = "ruff==0.17.6";
 /// Finds what an older Python does not have. MIT.
 const VERMIN: &str = "vermin==1.9.0";
 
+/// The schema against recorded frames, and its types. MIT and Apache-2.0.
+const JSONSCHEMA: [&str; 2] = ["jsonschema==4.25.1", "types-jsonschema==4.25.1.20250822"];
+
 /// Runs both, unless only some of the workspace's tests are asked for. Both run, whatever fails.
 /// # Errors
 /// A sentence when something cannot be installed, or when a check or a test fails.
@@ -36,7 +39,7 @@ fn python(venv: &Path, binaries: &Path) -> Result<(), String> {
         command::run(command::program(Path::new("python3"), &words))?;
     }
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(&[&pip[..], &[MYPY, RUFF, VERMIN]].concat())?;
+    run(&[&pip[..], &[MYPY, RUFF, VERMIN], &JSONSCHEMA].concat())?;
     run(&[&pip[..], &["--force-reinstall", "."]].concat())?;
     run(&["-m", "ruff", "format", "--check", "."])?;
     run(&["-m", "ruff", "check", "."])?;

@@ -17,6 +17,8 @@ const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// How many times longer the samples of output and input are.
 const TIMES_VARIABLE: &str = "PROCD_TEST_TIMES";
+/// Has the schema written in place of being compared.
+const SCHEMA_VARIABLE: &str = "PROCD_SCHEMA_WRITE";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
 const FAILPOINTS_FOLDER: &str = "failpoints";
 
@@ -38,9 +40,21 @@ pub(crate) fn ci() -> Result<(), String> {
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     let binaries = build()?;
+    let schema = if filter.is_empty() { schema(false) } else { Ok(()) };
     let bridge = bridge::test(&target_folder(), &binaries, filter);
     let clients = clients::test(&target_folder(), &binaries, filter);
-    suite::run(&binaries, filter).and(bridge).and(clients)
+    suite::run(&binaries, filter).and(schema).and(bridge).and(clients)
+}
+
+/// The JSON Schema of the messages: written anew, or compared with the types. A build of its own, so
+/// that no other has what it takes.
+pub(crate) fn schema(writes: bool) -> Result<(), String> {
+    let mut test = cargo(&["test", "--locked", "-p", "procd-protocol", "--features", "schema"]);
+    test.args(["--test", "schema", "--quiet"]);
+    if writes {
+        test.env(SCHEMA_VARIABLE, "1");
+    }
+    command::run(test)
 }
 
 /// The tests of the clients in other languages alone.

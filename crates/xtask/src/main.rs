@@ -60,6 +60,8 @@ enum Task {
     Vm,
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
+    /// Writes `protocol/schema/v1.json` from the types of the messages.
+    Schema,
     /// The tests of the clients in Python and TypeScript alone.
     Clients,
     /// 10,000 completions in one loop, with slow and vanishing subscribers and a daemon that is killed.
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
+        Task::Schema => gate::schema(true),
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),

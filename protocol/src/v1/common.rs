@@ -123,6 +123,7 @@ words! {
 
 /// Name and version of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Server {
     /// The name.
     pub name: String,
@@ -132,6 +133,7 @@ pub struct Server {
 
 /// What is left for an owner. Slots are counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Free {
     /// Running slots of the loop.
     #[serde(rename = "loop")]
@@ -153,6 +155,7 @@ pub type Totals = BTreeMap<String, u64>;
 
 /// The leader's end as `waitid` reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Leader {
     /// It exited.
@@ -173,6 +176,7 @@ pub enum Leader {
 
 /// A signal that the kernel refused for `count` members of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignalError {
     /// The name with SIG.
     pub signal: String,
@@ -184,6 +188,7 @@ pub struct SignalError {
 
 /// What became of one process that was to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopResult {
     /// The process.
     pub process_id: ProcessId,

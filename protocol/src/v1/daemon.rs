@@ -54,6 +54,7 @@ impl Params for HelloParams {
 
 /// Result of `hello`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HelloResult {
     /// The version both speak from here on.
     pub version: u32,
@@ -78,6 +79,7 @@ pub struct HelloResult {
 
 /// How trees are held together: what was achieved, never what was wished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Containment {
     /// The tier.
     pub tier: Open<Tier>,
@@ -105,6 +107,7 @@ impl Params for OperatorAttachParams {
 
 /// Result of `operator/attach`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperatorAttachResult {
     /// How many sessions there are.
     pub sessions: u64,
@@ -129,6 +132,7 @@ impl Params for StatusParams {
 /// Result of `daemon/status`. Before a role there are versions, limits and the progress of the
 /// restore only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusResult {
     /// What speaks here.
     pub versions: Versions,
@@ -179,6 +183,7 @@ pub struct StatusResult {
 
 /// One setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setting {
     /// The key with its dots.
     pub key: String,
@@ -194,6 +199,7 @@ pub struct Setting {
 
 /// Versions of the daemon and of what it speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Versions {
     /// The daemon's own.
     pub server: String,
@@ -205,6 +211,7 @@ pub struct Versions {
 
 /// The owner's own session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnSession {
     /// Its id.
     pub session_id: SessionId,
@@ -219,6 +226,7 @@ pub struct OwnSession {
 
 /// What the restore found. Owners see the counts only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestoreReport {
     /// Whether it is over: until then only `hello` and `daemon/status` are answered.
     pub done: bool,
@@ -242,6 +250,7 @@ pub struct RestoreReport {
 
 /// One damaged thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Damage {
     /// What.
     pub what: String,
@@ -265,6 +274,7 @@ impl Params for MetricsParams {
 
 /// Result of `daemon/metrics`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MetricsResult {
     /// OpenMetrics text.
     pub text: String,
@@ -286,6 +296,7 @@ impl Params for ReloadParams {
 
 /// Result of `daemon/reload`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReloadResult {
     /// Keys whose values changed, and are in force for new starts.
     pub changed: Vec<String>,
@@ -313,6 +324,7 @@ impl Params for ShutdownParams {
 
 /// A result without content: `{}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Empty {}
 
 params! {

@@ -87,6 +87,7 @@ impl Params for SubscribeParams {
 
 /// Result of `events/subscribe`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubscribeResult {
     /// The first event there is at or after the number asked for.
     pub first_kept_seq: u64,
@@ -155,6 +156,7 @@ impl Params for NotificationsAckParams {
 
 /// Parameters of the notice `events/record`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventRecord<E = Event> {
     /// The request of the subscription.
     #[serde(rename = "for")]
@@ -170,6 +172,7 @@ pub struct EventRecord<E = Event> {
 
 /// Parameters of the notice `notifications/offer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offer<N = Notification> {
     /// The request of the subscription.
     #[serde(rename = "for")]
@@ -180,6 +183,7 @@ pub struct Offer<N = Notification> {
 
 /// A lifecycle event, as a client reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// The same event always has the same.
     pub event_id: Uuid,
@@ -225,6 +229,7 @@ pub struct Event {
 
 /// A completion notification, as a client reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Notification {
     /// Its id, under which it is answered.
     pub command_id: Uuid,

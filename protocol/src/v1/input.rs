@@ -86,6 +86,7 @@ impl Params for InputParams {
 
 /// Result of `process/input`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InputResult {
     /// Bytes of this call that were taken: all of them.
     pub accepted_bytes: u64,

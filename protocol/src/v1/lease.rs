@@ -52,6 +52,7 @@ impl Params for LeaseAcquireParams {
 
 /// Result of `lease/acquire`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeaseAcquireResult {
     /// Its name, known to this owner only.
     pub lease_id: Uuid,

@@ -327,6 +327,7 @@ impl<'de> Visitor<'de> for WaitVisitor {
 
 /// Result of `process/output`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutputResult {
     /// One entry a process, in the order asked.
     pub results: Vec<Entry>,
@@ -336,6 +337,7 @@ pub struct OutputResult {
 
 /// What is said of one process: an error, or a page. One bad process never fails the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Entry {
     /// It could not be read.
@@ -351,6 +353,7 @@ pub enum Entry {
 
 /// A page of output and what is known of its process. Cursors and sizes are raw bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, a field each on the wire")]
 pub struct Page {
     /// The process.
@@ -430,6 +433,7 @@ pub struct Page {
 
 /// Where the bytes of a page can be had again: `process/output` with these cursors and encoding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
     /// The handle.
     pub id: ProcessId,
@@ -443,6 +447,7 @@ pub struct Artifact {
 
 /// One chunk as it was read from its pipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Chunk {
     /// Its first byte.
     pub start: u64,

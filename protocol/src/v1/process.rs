@@ -124,6 +124,7 @@ impl<'de> Deserialize<'de> for SignalName {
 
 /// Result of `process/signal`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignalResult {
     /// Processes that got it; none when it has ended.
     pub delivered: u64,
@@ -151,6 +152,7 @@ impl Params for InspectParams {
 
 /// Result of `process/inspect`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InspectResult {
     /// The record.
     pub record: Record,
@@ -165,6 +167,7 @@ pub struct InspectResult {
 
 /// What a tree uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// CPU time, milliseconds.
     pub cpu_ms: u64,
@@ -191,6 +194,7 @@ impl Params for RemoveParams {
 
 /// Result of `process/remove`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RemoveResult {
     /// Always true.
     pub removed: bool,
@@ -217,6 +221,7 @@ impl Params for PinParams {
 
 /// Result of `process/pin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinResult {
     /// As it is now.
     pub pinned: bool,
@@ -255,6 +260,7 @@ impl Params for ListParams {
 
 /// Result of `process/list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListResult {
     /// Newest first.
     pub records: Vec<Record>,
@@ -270,6 +276,7 @@ pub struct ListResult {
 
 /// The record of one process, as far as clients see it. Times are RFC 3339 UTC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// Version of the manifest format.
     pub version: u32,
@@ -387,6 +394,7 @@ words! {
 
 /// What runs, as asked; non-UTF-8 bytes are shown as `\xNN`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandRecord {
     /// Program and arguments, without a shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -404,6 +412,7 @@ pub struct CommandRecord {
 
 /// Access as asked, as given, and how it is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccessRecord {
     /// `unclaimed`, `read_only`, `scoped_write` or `broad_write`.
     pub asked: String,
@@ -416,6 +425,7 @@ pub struct AccessRecord {
 
 /// Size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TtySize {
     /// Rows.
     pub rows: u16,
@@ -425,6 +435,7 @@ pub struct TtySize {
 
 /// A limit and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitOutcome {
     /// The value in force, as text.
     pub value: String,

@@ -95,6 +95,7 @@ impl SessionQuotas {
 
 /// Result of `session/open`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionOpenResult {
     /// The session.
     pub session_id: SessionId,
@@ -130,6 +131,7 @@ impl Params for SessionAttachParams {
 
 /// Result of `session/attach`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionAttachResult {
     /// The session.
     pub session_id: SessionId,
@@ -178,6 +180,7 @@ impl Params for SessionCloseParams {
 
 /// Result of `session/close`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionCloseResult {
     /// How many processes were stopped.
     pub stopped: u64,
@@ -211,6 +214,7 @@ impl Params for StopAllParams {
 
 /// Result of `session/stop_all`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopAllResult {
     /// What became of each that ran.
     pub results: Vec<StopResult>,
@@ -238,6 +242,7 @@ impl Params for SessionListParams {
 
 /// Result of `session/list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionListResult {
     /// Newest first.
     pub sessions: Vec<SessionEntry>,
@@ -248,6 +253,7 @@ pub struct SessionListResult {
 
 /// One session, as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionEntry {
     /// The session.
     pub session_id: SessionId,

@@ -393,6 +393,7 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
 
 /// Result of `process/start`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartResult {
     /// The entry, as in `process/output`, from cursor 0 on.
     #[serde(flatten)]
@@ -418,6 +419,7 @@ pub struct StartResult {
 
 /// Result of `process/start` with `dry_run`: what a start would be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanResult {
     /// The plan.
     pub plan: Plan,
@@ -425,6 +427,7 @@ pub struct PlanResult {
 
 /// A start as it would be. Values of variables are not shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// What would run and where, as asked.
     pub command: super::process::CommandRecord,
@@ -444,6 +447,7 @@ pub struct Plan {
 
 /// A piece of safe text with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Excerpt {
     /// The text.
     pub text: String,

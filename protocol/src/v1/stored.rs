@@ -41,6 +41,7 @@ impl Params for SearchParams {
 
 /// Result of `process/search`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SearchResult {
     /// The lines that match, oldest first.
     pub matches: Vec<Excerpt>,
@@ -80,6 +81,7 @@ impl Params for ExportParams {
 
 /// Result of `process/export`, behind its notices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportResult {
     /// As asked.
     pub from_cursor: u64,
@@ -95,6 +97,7 @@ pub struct ExportResult {
 
 /// The notice `export/chunk`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportChunk {
     /// The export. (`for` on the wire.)
     #[serde(rename = "for")]
@@ -107,6 +110,7 @@ pub struct ExportChunk {
 
 /// The notice `export/gap`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportGap {
     /// The export. (`for` on the wire.)
     #[serde(rename = "for")]
