@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use procd_protocol::envelope::{ErrorReply, ResultReply, Trace};
+use procd_protocol::envelope::Trace;
 use procd_protocol::v1::Call;
 use procd_protocol::{ErrorBody, ErrorCode, RequestId, codec, limits};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,12 +27,14 @@ pub mod budget;
 mod errors;
 mod frames;
 mod reading;
+mod replies;
 mod send;
 
 use budget::Budgets;
 use errors::ErrorRate;
 use frames::{Frame, FrameEnd, FrameReader};
 use reading::{Said, Told};
+use replies::{error_frame, reply_frame};
 use send::SendQueue;
 
 use crate::request::{self, Client, Done, Export, Reply};
@@ -54,8 +56,8 @@ where
 {
     let (read, write) = tokio::io::split(io);
     let closing = client.closing.clone();
-    let (queue, writer) = send::queue(budgets.replies.clone(), closing.clone());
-    let writing = tokio::spawn(writer.run(write));
+    let (queue, writer) = send::queue(write, budgets.replies.clone(), closing.clone());
+    let writing = tokio::spawn(writer.run());
     let mut frames = FrameReader::new(read, budgets.requests.clone());
     let mut connection = Connection {
         client,
@@ -206,8 +208,8 @@ impl Connection {
     async fn hello(&mut self, ticket: Ticket, hello: &procd_protocol::v1::HelloParams) -> Next {
         match self.client.hello(hello) {
             Ok(result) => {
-                let reply = Reply::Hello(Box::new(result));
-                self.queue.push(&reply_frame(&ticket, &reply)).await;
+                let mut reply = Reply::Hello(Box::new(result));
+                self.queue.push(reply_frame(&ticket, &mut reply)).await;
                 Next::Frame
             }
             Err(body) => {
@@ -244,7 +246,8 @@ impl Connection {
             held.shrink(WAIT_BYTES);
         }
         let client = self.client.clone();
-        self.tasks.spawn(async move {
+        let place = self.client.place_of(&call).cloned();
+        let carrying_out = async move {
             let method = call.method();
             let started = client.clock().monotonic();
             let room = request::FrameRoom::new(held);
@@ -252,7 +255,11 @@ impl Connection {
             let took_ms = client.clock().since(started).as_millis();
             tracing::debug!(%method, trace = unanswered.traceparent(), took_ms, "answered");
             unanswered.answer(outcome).await;
-        });
+        };
+        match place {
+            Some(place) => self.tasks.spawn_on(carrying_out, &place),
+            None => self.tasks.spawn(carrying_out),
+        };
         Next::Frame
     }
 
@@ -280,7 +287,7 @@ impl Connection {
     }
 
     async fn refuse(&self, id: Option<RequestId>, body: &ErrorBody, trace: Option<&Trace>) -> Next {
-        self.queue.push(&error_frame(id, body, trace)).await;
+        self.queue.push(error_frame(id, body, trace)).await;
         Next::Frame
     }
 }
@@ -341,7 +348,7 @@ impl Unanswered {
     /// Sends the notices of an export; its reply.
     async fn stream(&self, mut export: Export) -> Result<Done, ErrorBody> {
         while let Some(frame) = export.next().await? {
-            self.queue.push(&frame).await;
+            self.queue.push(frame).await;
         }
         Ok(export.finish().into())
     }
@@ -356,23 +363,23 @@ impl Unanswered {
         }
         let slot = self.slot.take();
         let following = outcome.as_mut().ok().and_then(|done| done.following.take());
-        let frame = match &outcome {
-            Ok(done) => reply_frame(&self.ticket, &done.reply),
+        let frame = match &mut outcome {
+            Ok(done) => reply_frame(&self.ticket, &mut done.reply),
             Err(body) => error_frame(Some(self.ticket.id), body, self.ticket.trace.as_ref()),
         };
         let Some(mut following) = following else {
             // The id is free before its reply can be seen: a client may use it again at once.
             self.flight.leave(self.ticket.id);
-            self.queue.push(&frame).await;
+            self.queue.push(frame).await;
             // Only now may the next big page be built, and the next request come in.
             drop((outcome, slot));
             return;
         };
         // A subscription keeps its id until it ends.
-        self.queue.push(&frame).await;
+        self.queue.push(frame).await;
         drop((outcome, slot));
         while let Some(frame) = following.next().await {
-            self.queue.push(&frame).await;
+            self.queue.push(frame).await;
         }
         self.flight.leave(self.ticket.id);
     }
@@ -384,34 +391,13 @@ impl Drop for Unanswered {
             tracing::error!("bug: a request panicked");
             let body = ErrorBody::new(ErrorCode::Internal, "internal error");
             self.flight.leave(self.ticket.id);
-            self.queue.try_push(&error_frame(
+            self.queue.try_push(error_frame(
                 Some(self.ticket.id),
                 &body,
                 self.ticket.trace.as_ref(),
             ));
         }
     }
-}
-
-fn reply_frame(ticket: &Ticket, reply: &Reply) -> BytesMut {
-    let mut frame = BytesMut::new();
-    let envelope = ResultReply { id: ticket.id, result: reply, trace: ticket.trace.as_ref() };
-    let written = codec::encode_with(&mut frame, |to| serde_json::to_writer(to, &envelope));
-    if let Err(error) = written {
-        tracing::error!(%error, "bug: a reply does not fit a frame");
-        let body = ErrorBody::new(ErrorCode::Internal, "internal error");
-        return error_frame(Some(ticket.id), &body, ticket.trace.as_ref());
-    }
-    frame
-}
-
-fn error_frame(id: Option<RequestId>, error: &ErrorBody, trace: Option<&Trace>) -> BytesMut {
-    let mut frame = BytesMut::new();
-    let envelope = ErrorReply { id, error, trace };
-    if codec::encode_with(&mut frame, |to| serde_json::to_writer(to, &envelope)).is_err() {
-        tracing::error!("bug: an error does not fit a frame");
-    }
-    frame
 }
 
 /// Why a connection is refused before anything is read from it.

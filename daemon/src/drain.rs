@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use news::{NewsLine, SpoolNews};
@@ -65,6 +65,13 @@ impl Drains {
             .enable_time()
             .build()?;
         Ok(Self { runtime: Some(runtime), syncs: Arc::new(Semaphore::new(workers)), clock: Clock })
+    }
+
+    /// Its threads. Who waits for output waits there: the drain that has counted it then wakes it
+    /// on the same thread.
+    #[must_use]
+    pub fn handle(&self) -> Option<Handle> {
+        self.runtime.as_ref().map(|runtime| runtime.handle().clone())
     }
 
     /// Drains `streams` into `writer` until [`DrainTask::finish`]. Can be called on any thread.

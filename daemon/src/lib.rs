@@ -88,6 +88,8 @@ pub struct Parts {
     pub warnings: Vec<String>,
     /// The limits that all outputs share.
     pub budgets: Budgets,
+    /// The threads that drain: whoever waits for output waits there.
+    pub drains: Option<tokio::runtime::Handle>,
     /// This run.
     pub instance_id: Uuid,
     /// This boot.
@@ -147,6 +149,7 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
         ending: CancellationToken::new(),
         connections: Arc::default(),
         settings: parts.settings.clone(),
+        drains: parts.drains.clone(),
     });
     let beat = beat(&parts.notifier, parts.watchdog);
     let Parts { socket, folder, budgets, boot_id, is_private, ready, notifier, .. } = parts;

@@ -30,6 +30,7 @@ use procd_core::settings::Limits;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 
 use crate::drain::Drains;
 use crate::supervisor::refusal::Refusal;
@@ -52,6 +53,8 @@ use spawn::Start;
 pub struct RunnerOptions {
     /// The effective limits.
     pub limits: Arc<Limits>,
+    /// How a start is isolated; `None` = none can be.
+    pub isolation: Option<Isolation>,
     /// What commands find in their environment.
     pub environment: EnvironmentOptions,
     /// The shell of `command`; absent = /bin/bash if there, else /bin/sh.

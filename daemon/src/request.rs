@@ -10,6 +10,7 @@ use procd_protocol::words::Word;
 use procd_protocol::{Details, ErrorBody, ErrorCode, RequestId, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -123,6 +124,19 @@ impl Client {
         self.exports.go_on(taken.request, taken.chunks);
     }
 
+    /// Where a request is to be carried out, if not on the control thread: a wait for output
+    /// where that is drained, so that no other thread has to be woken in between.
+    pub fn place_of(&self, call: &Call) -> Option<&Handle> {
+        let Call::ProcessOutput(params) = call else { return None };
+        let waits_for_output = match &params.wait {
+            None | Some(v1::Wait::Simple(v1::WaitWord::Poll | v1::WaitWord::Exit)) => false,
+            Some(v1::Wait::Simple(v1::WaitWord::Any | v1::WaitWord::All) | v1::Wait::Until(_)) => {
+                true
+            }
+        };
+        self.daemon.drains.as_ref().filter(|_| waits_for_output)
+    }
+
     /// The binding that the role table made sure of.
     fn bound(&self) -> Result<Bound, ErrorBody> {
         self.binding.bound().ok_or_else(|| {
@@ -230,6 +244,50 @@ pub enum Reply {
     Metrics(v1::MetricsResult),
     Reload(v1::ReloadResult),
     Empty(v1::Empty),
+}
+
+/// Bytes of a text that is worth taking out of its reply.
+const LONG_TEXT_BYTES: usize = 4096;
+
+impl Reply {
+    /// The long texts of output, in their order; a NUL stands in the place of each. No other text
+    /// of such a reply has one: safe text never does.
+    pub fn take_long_texts(&mut self) -> Vec<String> {
+        let take = |page: &mut v1::Page| {
+            let text = page.output.as_mut().filter(|text| text.len() >= LONG_TEXT_BYTES)?;
+            Some(std::mem::replace(text, "\0".to_owned()))
+        };
+        match self {
+            Self::Output(result) => {
+                let pages = result.results.iter_mut().filter_map(|entry| match entry {
+                    v1::Entry::Page(page) => Some(page),
+                    v1::Entry::Failed { .. } => None,
+                });
+                pages.filter_map(|page| take(page)).collect()
+            }
+            Self::Start(result) => take(&mut result.page).into_iter().collect(),
+            Self::Input(result) => take(&mut result.page).into_iter().collect(),
+            Self::Hello(_)
+            | Self::SessionOpen(_)
+            | Self::SessionAttach(_)
+            | Self::SessionClose(_)
+            | Self::Search(_)
+            | Self::Export(_)
+            | Self::Stop(_)
+            | Self::StopAll(_)
+            | Self::Signal(_)
+            | Self::Inspect(_)
+            | Self::List(_)
+            | Self::Plan(_)
+            | Self::Remove(_)
+            | Self::Pin(_)
+            | Self::Subscribe(_)
+            | Self::LeaseAcquire(_)
+            | Self::OperatorAttach(_)
+            | Self::Status(_)
+            | Self::Empty(_) => Vec::new(),
+        }
+    }
 }
 
 /// Carries out one request. Cancelled, it ends with `cancelled` and frees what it waited on; a

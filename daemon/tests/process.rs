@@ -134,6 +134,7 @@ impl Harness {
     fn new(containment: Containment, launched: Launched, folder: PathBuf) -> Self {
         let (limits, _) = Limits::effective(&GivenLimits::default()).unwrap();
         let options = RunnerOptions {
+            isolation: None,
             limits: Arc::new(limits),
             environment: EnvironmentOptions {
                 inherited: vec![("HOME".into(), "/".into()), ("LEAK".into(), "leak".into())],
@@ -270,6 +271,7 @@ fn request(line: &str) -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
         allow_client: false,
     }
 }

@@ -132,7 +132,6 @@ mod document {
                 ("limits", "{}"),
                 ("limits_required", "true"),
                 ("limits_fallback", r#""watchdog""#),
-                ("isolate", "true"),
             ],
         ),
         ("process/start", r#""command":"a""#, &[("shell", r#""sh""#), ("login", "true")]),

@@ -270,8 +270,6 @@ fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
         ("limits", json!({"pids_max": 10})),
         ("limits_required", json!(true)),
         ("limits_fallback", json!("watchdog")),
-        ("isolate", json!(true)),
-        ("allow_client", json!(true)),
         ("env_base64", json!({"A": "/w=="})),
     ] {
         let mut params = right.clone();

@@ -53,6 +53,27 @@ both_tiers! {
         assert_eq!(status(&text, "NoNewPrivs"), "1");
     }
 
+    /// C22 once more: a daemon that was started with every signal ignored and blocked, and a soft
+    /// limit of open files that it raised for itself.
+    fn nothing_that_the_daemon_was_started_with_is_handed_on(tier) {
+        let daemon = Setup::new(tier).through("ulimit -S -n 777; umask 0177; exec env --ignore-signal --block-signal -- \"$0\"").start();
+        let mut owner = daemon.owner();
+        for more in [json!({}), json!({"tty": true}), json!({"isolate": true})] {
+            if more["isolate"] == true && !crate::isolation::is_here(&mut owner) {
+                continue;
+            }
+            let text = text(&mut owner, &["sh", "-c", "cat /proc/self/status; ulimit -S -n"], more).replace('\r', "");
+            for field in ["SigBlk", "SigIgn", "SigPnd"] {
+                assert_eq!(status(&text, field), "0000000000000000", "{field}");
+            }
+            assert_eq!(status(&text, "Umask"), "0022");
+            assert_eq!(text.lines().last(), Some("777"), "the limit of the daemon's parent");
+        }
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();
+        let own = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        assert!(!own.contains(" 777 "), "the daemon raised its own: {own}");
+    }
+
     fn a_command_leads_its_own_posix_session_without_a_terminal(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();

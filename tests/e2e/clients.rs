@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use procd_client::protocol::ErrorCode;
-use procd_client::protocol::v1::{ListParams, OutputParams, Wait, WaitWord};
+use procd_client::protocol::v1::{ListParams, OutputParams, ProcessState, Wait, WaitWord};
 use procd_client::{Connect, End, Session};
 use procd_tests::cutter::{Cut, Cutter, Seen};
 use procd_tests::wait::STEP;
@@ -39,6 +39,28 @@ fn the_story_runs_as_its_example_says() {
     assert_eq!(answer, "hello");
     assert!(completion.ends_with(" terminated"), "{told}");
     assert_eq!(rest, format!("{OUTPUT}---\n{OUTPUT}"));
+}
+
+#[test]
+fn the_examples_of_the_documents_are_those_that_run() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let page = read("docs/clients-rust.md");
+    let shown: Vec<_> = page.split("```rust\n").skip(1).collect();
+    let names = ["budget", "server", "come_back"];
+    assert_eq!(shown.len(), names.len());
+    let daemon = Setup::new(Tier::Shim).start();
+    for (name, shown) in names.into_iter().zip(shown) {
+        let source = read(&format!("crates/procd-client/examples/{name}.rs"));
+        let lines = source.lines().filter(|line| !line.starts_with("//! "));
+        let code: Vec<_> = lines.filter(|line| !line.starts_with("#![")).collect();
+        assert_eq!(shown.split("```").next().unwrap().trim(), code.join("\n").trim(), "{name}");
+        let prints = code.iter().filter_map(|line| line.strip_prefix("// prints: "));
+        let mut example = daemon.command(&format!("examples/{name}"));
+        example.current_dir(daemon.cwd());
+        let told = run::start(example).finish(run::LONG).success();
+        assert_eq!(told.lines().collect::<Vec<_>>(), prints.collect::<Vec<_>>(), "{name}");
+    }
 }
 
 /// The story with the connection cut there: nothing lost, nothing doubled.
@@ -138,8 +160,9 @@ fn a_restart_of_the_daemon_is_a_typed_end_to_every_call_that_waits() {
         });
         let succeeding = session.shell("sleep 600").require_success().request_key("once");
         let succeeding = tokio::spawn(async move { succeeding.start().await });
-        // All three are on their way: the session has two processes and two waits.
-        while session.list(&ListParams::default()).await.unwrap().records.len() < 2 {
+        let running = Some(ProcessState::Running);
+        let running = ListParams { state: running, ..ListParams::default() };
+        while session.list(&running).await.unwrap().records.len() < 2 {
             tokio::task::yield_now().await;
         }
         daemon.kill();

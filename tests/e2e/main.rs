@@ -59,6 +59,7 @@ macro_rules! both_tiers_inside {
 
 mod bad_input;
 mod children;
+mod classification;
 mod clients;
 mod containment;
 mod damage;
@@ -68,6 +69,7 @@ mod endurance;
 mod faults;
 mod field_cases;
 mod input;
+mod isolation;
 mod journal;
 mod kept;
 mod lifecycle;

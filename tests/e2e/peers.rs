@@ -94,7 +94,7 @@ fn one_that_vanished_is_refused_while_something_runs() {
 #[test]
 fn another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be another user");
+        procd_tests::skip("only root can be another user");
         return;
     }
     let daemon = Setup::new(Tier::Shim).as_user(UID).start();

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use procd_tests::{Owner, Setup, Tier, namespace, owner::handle, rounds, wait};
+use procd_tests::{Owner, Setup, Tier, journal, namespace, owner::handle, rounds, wait};
 use serde_json::{Value, json};
 
 /// Each possible outcome has to come so often in a full run.
@@ -11,23 +11,35 @@ const EACH_MIN: usize = 20;
 const FULL: usize = 1000;
 
 #[derive(Default)]
-struct Counts(BTreeMap<String, usize>);
+struct Counts {
+    outcomes: BTreeMap<String, usize>,
+    processes: Vec<String>,
+}
 
 impl Counts {
+    fn add_of(&mut self, process: String, outcome: &Value) {
+        self.add(outcome);
+        self.processes.push(process);
+    }
+
     fn add(&mut self, outcome: &Value) {
-        *self.0.entry(outcome.as_str().unwrap_or("?").to_owned()).or_default() += 1;
+        *self.outcomes.entry(outcome.as_str().unwrap_or("?").to_owned()).or_default() += 1;
     }
 
     fn check(&self, race: &str, rounds: usize, wanted: &[&str]) {
-        println!("{race}: {rounds} times: {:?}", self.0);
+        println!("{race}: {rounds} times: {:?}", self.outcomes);
         assert!(
-            self.0.keys().all(|outcome| wanted.contains(&outcome.as_str())),
+            self.outcomes.keys().all(|outcome| wanted.contains(&outcome.as_str())),
             "{race}: {:?}",
-            self.0
+            self.outcomes
         );
         if rounds >= FULL {
-            let seen = |outcome: &&str| self.0.get(*outcome).copied().unwrap_or_default();
-            assert!(wanted.iter().all(|outcome| seen(outcome) >= EACH_MIN), "{race}: {:?}", self.0);
+            let seen = |outcome: &&str| self.outcomes.get(*outcome).copied().unwrap_or_default();
+            assert!(
+                wanted.iter().all(|outcome| seen(outcome) >= EACH_MIN),
+                "{race}: {:?}",
+                self.outcomes
+            );
         }
     }
 }
@@ -71,11 +83,12 @@ fn race(
     if namespace::has_run_inside(&format!("{module}::{name}"), path) || !crate::is_here(tier) {
         return;
     }
-    let daemon = Setup::new(tier).start();
+    let daemon = Setup::new(tier).limit("retained_session_max = 5000").start();
     let mut owner = daemon.owner();
     let rounds = rounds::or(60);
     let began = wait::now();
     let counts = run(&mut owner, rounds);
+    journal::assert_one_end_each(&mut owner, daemon.connect(), &counts.processes);
     println!("{tier:?} {name}: {:?}", began.elapsed());
     counts.check(name, rounds, wanted);
 }
@@ -88,7 +101,7 @@ fn stop_against_exit(owner: &mut Owner, rounds: usize) -> Counts {
         let result = owner.stop(&process, "terminate", 20_000);
         let record = one_end(owner, &process);
         assert_eq!(record["state"], result["state"], "{result}");
-        counts.add(&record["state"]);
+        counts.add_of(process, &record["state"]);
     }
     counts
 }
@@ -97,7 +110,8 @@ fn deadline_against_exit(owner: &mut Owner, rounds: usize) -> Counts {
     let mut counts = Counts::default();
     for round in 0..rounds {
         let process = many(owner, "0.01", json!({"timeout_ms": 4 + round % 14}));
-        counts.add(&one_end(owner, &process)["state"]);
+        let record = one_end(owner, &process);
+        counts.add_of(process, &record["state"]);
     }
     counts
 }
@@ -117,7 +131,7 @@ fn two_stops(owner: &mut Owner, rounds: usize) -> Counts {
         let replies = [first, second].map(|id| owner.wire.reply(id).unwrap());
         let record = one_end(owner, &process);
         assert!(replies.iter().all(|reply| reply["state"] == record["state"]), "{replies:?}");
-        counts.add(&record["state"]);
+        counts.add_of(process, &record["state"]);
     }
     counts
 }
@@ -151,6 +165,7 @@ fn against_shutdown(tier: Tier, module: &str, name: &str, wanted: &[&str], start
             other.wire.reply(closing).unwrap();
             assert_eq!(result["state"], "terminated", "{result}");
             counts.add(&one_end(&mut owner, &process)["reason"]);
+            journal::assert_one_end_each(&mut owner, daemon.connect(), &[process]);
         } else {
             let params = owner.start_params(&["sleep", "600"], json!({"background": true}));
             let (starting, closing);
@@ -167,9 +182,11 @@ fn against_shutdown(tier: Tier, module: &str, name: &str, wanted: &[&str], start
             match started {
                 Err(error) => counts.add(&error["code"]),
                 Ok(entry) => {
-                    let record = one_end(&mut owner, &handle(&entry));
+                    let process = handle(&entry);
+                    let record = one_end(&mut owner, &process);
                     assert_eq!(record["reason"], "runner-shutdown", "{record}");
                     counts.add(&record["state"]);
+                    journal::assert_one_end_each(&mut owner, daemon.connect(), &[process]);
                 }
             }
         }

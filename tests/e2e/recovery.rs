@@ -86,7 +86,9 @@ both_tiers_inside! {
             assert!(record["exit_code"].is_null() && record["duration_ms"].is_null(), "{record}");
             assert!(number(&record, "total_bytes") >= total, "{record}, but {total} had been told");
             let kept = again.bytes(process, 0);
-            assert!(kept.starts_with(&bytes), "{process} lost bytes that a client had received");
+            // The loud ones may have come to their ceiling since.
+            let from = usize::try_from(number(&record, "retained_from")).unwrap().min(bytes.len());
+            assert!(kept.starts_with(&bytes[from..]), "{process} lost bytes that a client had received");
             assert_eq!(again.output(process, json!({"wait": "exit"}))["woke_by"], "exit");
             assert_eq!(again.stop(process, "kill", 0)["state"], "lost_on_restore");
         }

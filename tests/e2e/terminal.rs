@@ -1,6 +1,8 @@
 //! Commands with a pseudo-terminal.
 
-use procd_tests::{Owner, Setup, Tier, owner::handle, wait};
+use std::fs;
+
+use procd_tests::{Owner, Setup, Tier, owner::handle, run::rounds, wait};
 use serde_json::{Value, json};
 
 const LIMIT: std::time::Duration = procd_tests::wait::STEP;
@@ -60,6 +62,43 @@ both_tiers! {
         }
     }
 
+    /// C101: twenty thousand lines, whole each time, while two others keep the machine busy.
+    fn twenty_thousand_lines_come_whole_under_load_every_time(tier) {
+        let daemon = Setup::new(tier).start();
+        let mut owner = daemon.owner();
+        let busy: Vec<_> = (0..2).map(|_| owner.background_shell("while :; do :; done")).collect();
+        let wanted: String = (1..=20_000).map(|number| format!("{number}\r\n")).collect();
+        for round in 0..rounds(15).min(300) {
+            let entry = owner.start(&["seq", "1", "20000"], tty(json!({"limit_bytes": 1})));
+            assert_eq!((entry["exit_code"].clone(), entry["total_bytes"].clone()), (json!(0), json!(wanted.len())), "run {round}: {entry}");
+            if round % 10 == 0 {
+                assert!(owner.bytes(&handle(&entry), 0) == wanted.as_bytes(), "other bytes in run {round}");
+            }
+        }
+        for process in busy {
+            owner.stop(&process, "kill", 0);
+        }
+    }
+
+    /// Two thousand terminals in the long form: the daemon holds none of them afterwards.
+    fn terminals_leave_no_descriptor(tier) {
+        let daemon = Setup::new(tier).start();
+        let mut owner = daemon.owner();
+        let fds = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+        let mut cycle = || {
+            let entry = owner.start(&["echo", "on"], tty(json!({"spool_bytes": 65_536})));
+            assert_eq!(entry["output"], "on\r\n", "{entry}");
+        };
+        (0..5).for_each(|_| cycle());
+        let before = fds();
+        (0..rounds(100).min(2_000)).for_each(|_| cycle());
+        // A seal may be under way.
+        wait::until_true("descriptors are as before", LIMIT, || fds() <= before);
+        let terminals = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().flatten();
+        let terminals = terminals.filter_map(|entry| fs::read_link(entry.path()).ok());
+        assert_eq!(terminals.filter(|to| to.ends_with("ptmx") || to.starts_with("/dev/pts")).count(), 0);
+    }
+
     fn what_is_typed_arrives_and_the_end_is_a_character(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -81,12 +120,13 @@ both_tiers! {
         let process = handle(&owner.start(&["sh", "-c", "stty -echo; echo go; exec cat"], tty(json!({"background": true}))));
         until_said(&mut owner, &process, "go");
         let line = format!("{}\n", "x".repeat(1023));
-        for _ in 0..8 {
+        let pieces = rounds(8).min(64);
+        for _ in 0..pieces {
             type_in(&mut owner, &process, json!({"data": line.repeat(64), "flush_ms": 60_000}));
         }
         type_in(&mut owner, &process, json!({"eof": true}));
         let ended = owner.ended(&process);
-        assert_eq!((ended["exit_code"].clone(), ended["total_bytes"].clone()), (json!(0), json!(4 + 8 * 64 * 1025)), "{ended}");
+        assert_eq!((ended["exit_code"].clone(), ended["total_bytes"].clone()), (json!(0), json!(4 + pieces * 64 * 1025)), "{ended}");
     }
 
     fn keys_that_are_signals_overtake_what_waits(tier) {

@@ -1,11 +1,50 @@
 //! Waiting for output and ends: what wakes, what does not, and what it costs.
 
-use procd_tests::{Setup, Tier, binaries, owner::number, wait};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+
+use procd_tests::{Daemon, Setup, Tier, binaries, owner::number, run::rounds, wait};
 use serde_json::json;
 
 const RANDOM: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
+/// How often each thread of daemon and guardian went to sleep of its own will.
+fn sleeps(daemon: &Daemon) -> BTreeMap<PathBuf, u64> {
+    let own = daemon.pid();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let guardian = children.split_whitespace().next().unwrap().parse().unwrap();
+    let threads = [own, guardian].into_iter().flat_map(|pid: u32| {
+        fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten()
+    });
+    let count = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        Some((thread.path(), line.trim().parse().ok()?))
+    };
+    threads.filter_map(count).collect()
+}
+
 both_tiers! {
+    /// No timer and no polling: once the last work of the start is over nobody wakes, for 20 s in
+    /// the long form.
+    fn a_blocked_wait_wakes_nobody(tier) {
+        let daemon = Setup::new(tier).start();
+        let mut owner = daemon.owner();
+        let process = owner.background(&["sleep", "600"]);
+        for wait in [json!("any"), json!("exit"), json!({"until": {"match": "never", "bytes": 5}})] {
+            owner.wire.send("process/output", json!({"process_id": process, "wait": wait}));
+        }
+        let quiet = Duration::from_secs(rounds(2).min(20));
+        let begun = wait::now();
+        // Threads that had something to do end for want of it, 10 s later.
+        wait::until_true("a stretch in which nobody woke", Duration::from_secs(60) + quiet * 2, || {
+            let before = sleeps(&daemon);
+            std::thread::park_timeout(quiet);
+            sleeps(&daemon) == before
+        });
+        println!("{tier:?}: no thread woke for {quiet:?}, {:?} after the start", begun.elapsed());
+        owner.stop(&process, "kill", 0);
+    }
+
     fn any_wakes_on_the_next_byte_and_returns_only_new_ones(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();

@@ -61,6 +61,7 @@ pub struct Setup {
     environment: Vec<(String, String)>,
     binary: &'static str,
     user: Option<u32>,
+    through: Option<&'static str>,
 }
 
 impl Setup {
@@ -74,6 +75,7 @@ impl Setup {
             environment: Vec::new(),
             binary: "procd",
             user: None,
+            through: None,
         }
     }
 
@@ -103,6 +105,13 @@ impl Setup {
     #[must_use]
     pub fn as_user(mut self, uid: u32) -> Self {
         self.user = Some(uid);
+        self
+    }
+
+    /// Starts the daemon by this shell line, which ends with an exec of `"$0"`.
+    #[must_use]
+    pub const fn through(mut self, line: &'static str) -> Self {
+        self.through = Some(line);
         self
     }
 
@@ -266,9 +275,14 @@ impl Daemon {
     #[expect(clippy::expect_used, reason = "this is how a test fails")]
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "there is one already");
-        let mut command = match self.setup.user {
-            Some(uid) => self.as_user(uid),
-            None => self.command(self.setup.binary),
+        let mut command = match (self.setup.user, self.setup.through) {
+            (Some(uid), _) => self.as_user(uid),
+            (None, Some(line)) => {
+                let mut command = self.command("sh");
+                command.args(["-c", line]).arg(binaries::path(self.setup.binary));
+                command
+            }
+            (None, None) => self.command(self.setup.binary),
         };
         self.child = Some(command.spawn().expect("start the daemon"));
     }

@@ -10,6 +10,7 @@ pub mod cutter;
 pub mod daemon;
 pub mod faults;
 pub mod folder;
+pub mod journal;
 pub mod leaks;
 pub mod namespace;
 pub mod owner;

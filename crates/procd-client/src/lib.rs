@@ -52,5 +52,10 @@ pub use wait::{End, WaitFor, Waited};
 
 pub use procd_protocol as protocol;
 
+/// The first example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod scripted;

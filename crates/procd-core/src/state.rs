@@ -73,16 +73,19 @@ words! {
         Cgroup = "cgroup",
         /// Tier 2: a shim per process.
         Shim = "shim",
+        /// Tier 3: a PID namespace per process, beside one of the others.
+        Pidns = "pidns",
     }
 }
 
 impl Tier {
-    /// The number of the tier in the documents: 1 or 2.
+    /// The number of the tier in the documents: 1 to 3.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
             Self::Cgroup => 1,
             Self::Shim => 2,
+            Self::Pidns => 3,
         }
     }
 }

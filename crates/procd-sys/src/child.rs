@@ -34,6 +34,15 @@ pub(crate) struct Prepared<'a> {
     descriptors: &'a ChildDescriptors,
     /// The parent whose end ends the child; `None` = none does.
     bound_to: Option<Pid>,
+    /// Of an isolated one.
+    gate: Option<Gate>,
+}
+
+/// A pipe on which an init says that it is ready for its command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate {
+    pub(crate) read: RawFd,
+    pub(crate) write: RawFd,
 }
 
 /// Why a child did not exec.
@@ -69,7 +78,13 @@ impl<'a> Prepared<'a> {
             oom_score_adj: score.map(|score| score.to_string().into_bytes()),
             descriptors,
             bound_to,
+            gate: None,
         }
+    }
+
+    /// The child of an init waits for it, and takes mounts of its own.
+    pub(crate) fn behind(self, gate: Option<Gate>) -> Self {
+        Self { gate, ..self }
     }
 
     /// The child's whole life after the fork.
@@ -89,8 +104,17 @@ impl<'a> Prepared<'a> {
             move |error: io::Error| Unexecuted { stage, errno: error.raw_os_error().unwrap_or(0) }
         };
         let setup = at(Stage::Setup);
+        if let Some(Gate { read, write }) = self.gate {
+            raw::close_range(write.unsigned_abs(), write.unsigned_abs()).map_err(setup)?;
+            if !raw::read_byte(read) {
+                raw::exit_now(UNEXECUTED);
+            }
+        }
         // Descriptors first, so that a failure can be told from its fixed place.
         self.place_descriptors(report).map_err(setup)?;
+        if self.gate.is_some() {
+            crate::isolation::take_own_view().map_err(at(Stage::Isolation))?;
+        }
         raw::reset_signals().map_err(setup)?;
         rustix::process::setsid().map_err(io::Error::from).map_err(setup)?;
         if self.image.options.terminal {

@@ -11,6 +11,7 @@ use procd_core::Tier;
 
 use crate::cgroup::discover::{DiscoverError, own_group};
 use crate::cgroup::{Leaf, Payload, Swept, sweep};
+use crate::isolation::{self, Isolation};
 use crate::raw::{self, Forked};
 use crate::wait::{self, Look};
 use crate::{child, procfs};
@@ -72,6 +73,8 @@ pub struct Established {
     pub containment: Containment,
     /// What earlier daemons of the same state folder had left.
     pub swept: Swept,
+    /// Tier 3, beside the others: how its namespaces are made, or why there are none.
+    pub isolation: Result<Isolation, String>,
 }
 
 impl Containment {
@@ -129,14 +132,20 @@ enum TierError {
 /// Ends what earlier daemons of the state folder left, and finds the tier. To be called before any
 /// thread exists, and after the state folder is locked. Sets SIGCHLD to its default: where it was
 /// inherited as ignored, no end of a child could be seen.
+/// Every signal is unblocked: with SIGTERM inherited as blocked the daemon could not be asked to
+/// end.
 #[must_use]
 pub fn establish(options: &ContainmentOptions) -> Established {
     raw::default_child_signal();
+    // A mask in a valid place cannot be refused.
+    let _refused = raw::unblock_all();
+    let isolation = isolation::probe();
     let own = own_group(options.cgroup_root.as_deref());
     let swept = own.as_ref().map(|own| sweep(own, &options.folder_id)).unwrap_or_default();
     if options.mode == Mode::Shim {
         let reason = "configured".to_owned();
-        return Established { containment: without_groups(options, reason), swept };
+        let containment = without_groups(options, reason);
+        return Established { containment, swept, isolation };
     }
     let tried = own.map_err(TierError::from).and_then(|own| {
         let payload = Payload::create(&own, &options.folder_id, &options.instance)
@@ -148,7 +157,7 @@ pub fn establish(options: &ContainmentOptions) -> Established {
         (Err(error), Mode::Cgroup) => Containment::Unavailable { reason: error.to_string() },
         (Err(error), Mode::Auto | Mode::Shim) => without_groups(options, error.to_string()),
     };
-    Established { containment, swept }
+    Established { containment, swept, isolation }
 }
 
 fn without_groups(options: &ContainmentOptions, reason: String) -> Containment {

@@ -167,12 +167,12 @@ impl Guardian {
         let Ok(request) = Request::decode(&received.bytes) else { return };
         match request {
             Request::Setup { payload } => self.set_up(payload, received.descriptors),
-            Request::Start { key, shim } => {
+            Request::Start { key, hold } => {
                 let result = if received.truncated {
                     Err(Refused { stage: Stage::Body, errno: libc::EMFILE })
                 } else {
                     let descriptors = std::mem::take(&mut received.descriptors);
-                    self.commands.start(key, shim, descriptors, &mut self.reports)
+                    self.commands.start(key, hold, descriptors, &mut self.reports)
                 };
                 if let Err(Refused { stage, errno }) = result {
                     self.reports.add(Report::Failed { key, stage, errno }, None);

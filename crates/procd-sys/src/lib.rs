@@ -5,6 +5,7 @@
 //! daemon --(SEQPACKET: requests)--> guardian --clone3 into a leaf--> command        tier 1
 //!    |   <--(reports by key)------      \------fork--> shim --fork--> command        tier 2
 //!    \------------(SEQPACKET: the death socket)---------/
+//!                                       \--clone3--> init --fork--> command        tier 3
 //! ```
 //!
 //! Must not know tokio, threads or a store. Descriptors given to the daemon do not block.
@@ -17,6 +18,7 @@ pub mod containment;
 pub mod guardian;
 pub mod image;
 pub mod inherited;
+pub mod isolation;
 pub mod members;
 pub mod message;
 pub mod names;

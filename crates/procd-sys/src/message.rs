@@ -3,6 +3,8 @@
 
 use procd_core::LeaderEnd;
 
+use crate::isolation::Isolation;
+
 /// Bytes of the largest datagram.
 pub const MESSAGE_BYTES_MAX: usize = 256;
 
@@ -19,12 +21,12 @@ pub enum Request {
         payload: bool,
     },
     /// Start a command. Body: an [`crate::image::Image`]. Descriptors: folder, stdin, stdout,
-    /// stderr, then the leaf (tier 1) or the shim's end of its socket (tier 2).
+    /// stderr, then the shim's end of its socket if it has one, then the leaf if it has one.
     Start {
         /// The command, the caller's number, never reused.
         key: u64,
-        /// Whether a shim holds it.
-        shim: bool,
+        /// What holds it.
+        hold: Hold,
     },
     /// Look whether the leader lives, then signal the target.
     Signal {
@@ -49,6 +51,52 @@ pub enum Request {
     },
 }
 
+/// What holds a tree together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Tier 1: a leaf.
+    Leaf,
+    /// Tier 2: a shim.
+    Shim,
+    /// Tier 3: a shim that is the init of a PID namespace.
+    Init {
+        /// How the namespace is made.
+        isolation: Isolation,
+        /// Whether it is in a leaf too.
+        leaf: bool,
+    },
+}
+
+impl Hold {
+    /// Whether a shim holds it, be it an init or not.
+    #[must_use]
+    pub const fn is_shim(self) -> bool {
+        match self {
+            Self::Leaf => false,
+            Self::Shim | Self::Init { .. } => true,
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Leaf => 0,
+            Self::Shim => 1,
+            Self::Init { isolation, leaf } => 2 + (isolation as u8) * 2 + if leaf { 1 } else { 0 },
+        }
+    }
+
+    fn from_number(number: u8) -> Result<Self, Malformed> {
+        let init = |isolation| Self::Init { isolation, leaf: number % 2 == 1 };
+        match number {
+            0 => Ok(Self::Leaf),
+            1 => Ok(Self::Shim),
+            2 | 3 => Ok(init(Isolation::Plain)),
+            4 | 5 => Ok(init(Isolation::User)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
 /// Whom a signal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -58,7 +106,8 @@ pub enum Target {
     Tree,
     /// Every process of the tree, with this signal alone.
     TreeExactly,
-    /// Those of the tree in this process group.
+    /// Those of the tree in this process group. An init cannot tell the numbers of others: for it,
+    /// the foreground group of the leader's terminal.
     Group(i32),
 }
 
@@ -76,6 +125,8 @@ pub enum Stage {
     Folder = 4,
     /// The exec.
     Exec = 5,
+    /// The namespaces of an isolated one.
+    Isolation = 6,
 }
 
 impl Stage {
@@ -88,6 +139,7 @@ impl Stage {
             3 => Some(Self::Setup),
             4 => Some(Self::Folder),
             5 => Some(Self::Exec),
+            6 => Some(Self::Isolation),
             _ => None,
         }
     }
@@ -99,7 +151,7 @@ pub enum Report {
     /// The guardian is set up.
     Ready,
     /// The process exists; its exec is not done. The guardian passes its pidfd along (tier 2: the
-    /// shim's).
+    /// shim's); an init that of the leader, whose number it sees is not the one others see.
     Started {
         /// The command.
         key: u64,
@@ -181,7 +233,7 @@ impl Request {
     pub fn encode(self) -> Vec<u8> {
         match self {
             Self::Setup { payload } => Writer::new(1).u8(payload.into()),
-            Self::Start { key, shim } => Writer::new(2).u64(key).u8(shim.into()),
+            Self::Start { key, hold } => Writer::new(2).u64(key).u8(hold.number()),
             Self::Signal { key, signal, tag, target } => {
                 let (kind, group) = match target {
                     Target::Leader => (0, 0),
@@ -204,7 +256,7 @@ impl Request {
         let mut from = Reader(bytes);
         let request = match from.u8()? {
             1 => Self::Setup { payload: from.bool()? },
-            2 => Self::Start { key: from.u64()?, shim: from.bool()? },
+            2 => Self::Start { key: from.u64()?, hold: Hold::from_number(from.u8()?)? },
             3 => Self::Signal {
                 key: from.u64()?,
                 signal: from.i32()?,
@@ -429,9 +481,15 @@ mod tests {
             assert_eq!(Report::decode(&bytes), Ok(report));
             assert_eq!(Report::decode(&bytes[..bytes.len() - 1]), Err(Malformed));
         }
+        let init = |isolation, leaf| Hold::Init { isolation, leaf };
         let requests = [
             Request::Setup { payload: true },
-            Request::Start { key: 9, shim: false },
+            Request::Start { key: 9, hold: Hold::Leaf },
+            Request::Start { key: 9, hold: Hold::Shim },
+            Request::Start { key: 9, hold: init(Isolation::Plain, false) },
+            Request::Start { key: 9, hold: init(Isolation::Plain, true) },
+            Request::Start { key: 9, hold: init(Isolation::User, false) },
+            Request::Start { key: 9, hold: init(Isolation::User, true) },
             Request::Signal { key: 9, signal: 15, tag: 2, target: Target::Tree },
             Request::Signal { key: 9, signal: 0, tag: 2, target: Target::Group(77) },
             Request::Kill { tag: 3 },

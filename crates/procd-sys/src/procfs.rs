@@ -17,6 +17,8 @@ pub(crate) struct Stat {
     pub(crate) zombie: bool,
     pub(crate) parent: i32,
     pub(crate) group: i32,
+    /// The foreground group of its terminal; -1 without one.
+    pub(crate) terminal_group: i32,
     pub(crate) never_executed: bool,
     pub(crate) cpu_ticks: u64,
     pub(crate) resident_pages: u64,
@@ -92,6 +94,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         zombie: matches!(fields.first(), Some(&("Z" | "X"))),
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        terminal_group: fields.get(5)?.parse().ok()?,
         never_executed: number(9)? & PF_FORKNOEXEC != 0,
         cpu_ticks: number(14)?.saturating_add(number(15)?),
         resident_pages: number(24)?,

@@ -42,11 +42,31 @@ pub(crate) fn fork() -> io::Result<Forked<Pid>> {
 /// Forks straight into a control group, with a pidfd. The child may only do async-signal-safe
 /// things: libc does not know of this fork.
 pub(crate) fn clone_into(leaf: BorrowedFd<'_>) -> io::Result<Forked<(Pid, OwnedFd)>> {
+    clone(0, Some(leaf))
+}
+
+/// Forks the init of a new PID namespace, `with_user` in a user namespace of its own, and into a
+/// control group if there is one. libc does not know of this fork: the child of a process with
+/// threads may only do async-signal-safe things.
+pub(crate) fn clone_init(
+    with_user: bool,
+    leaf: Option<BorrowedFd<'_>>,
+) -> io::Result<Forked<(Pid, OwnedFd)>> {
+    let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
+    clone(u64::from((libc::CLONE_NEWPID | user).unsigned_abs()), leaf)
+}
+
+fn clone(more: u64, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, OwnedFd)>> {
     let mut pidfd: c_int = -1;
-    let Ok(group) = u64::try_from(leaf.as_raw_fd()) else {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    };
-    let flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | CLONE_INTO_CGROUP;
+    let mut flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | more;
+    let mut group = 0;
+    if let Some(leaf) = leaf {
+        flags |= CLONE_INTO_CGROUP;
+        group = match u64::try_from(leaf.as_raw_fd()) {
+            Ok(group) => group,
+            Err(_negative) => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+        };
+    }
     let mut args = libc::clone_args {
         flags,
         pidfd: (&raw mut pidfd) as u64,
@@ -129,6 +149,11 @@ pub(crate) fn own_inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Blocks SIGCHLD and nothing else.
 pub(crate) fn block_only_sigchld() -> io::Result<()> {
     set_mask(1 << (libc::SIGCHLD - 1))
+}
+
+/// Blocks nothing.
+pub(crate) fn unblock_all() -> io::Result<()> {
+    set_mask(0)
 }
 
 /// Sets the signal mask: bit n - 1 is signal n. Async-signal-safe.
@@ -271,6 +296,37 @@ fn open_files_limit() -> io::Result<(u64, u64)> {
 pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: plain numbers; 0 is the caller itself.
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
+}
+
+/// Leaves the caller's mounts for a copy of them. The working folder stays the same one.
+/// Async-signal-safe.
+pub(crate) fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: plain flags; no memory or descriptor is shared or lost by it.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map(drop)
+}
+
+/// From here on no mount of this process shows elsewhere; those made elsewhere still show here.
+/// Async-signal-safe.
+pub(crate) fn keep_mounts_to_itself() -> io::Result<()> {
+    let flags = libc::MS_SLAVE | libc::MS_REC;
+    // SAFETY: C strings; a change of propagation reads nothing else.
+    check(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) })
+        .map(drop)
+}
+
+/// Mounts at /proc that of the PID namespace the caller is in. Async-signal-safe.
+pub(crate) fn mount_own_proc() -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: C strings; proc takes no data.
+    check(unsafe { libc::mount(kind, place, kind, flags, ptr::null()) }).map(drop)
+}
+
+/// One byte of a pipe, waited for; `false` = its end. Async-signal-safe.
+pub(crate) fn read_byte(fd: RawFd) -> bool {
+    let mut byte = 0_u8;
+    // SAFETY: one byte of memory for a read of one byte.
+    unsafe { libc::read(fd, (&raw mut byte).cast(), 1) == 1 }
 }
 
 /// Signals an own child that is not reaped, or (negative) its process group.

@@ -1,6 +1,7 @@
 //! The shim of tier 2: a fork of the guardian without exec, one per command. Subreaper and parent
 //! of the command; holds its tree together and ends it. Its one tie is the death socket: when the
-//! daemon's end closes, the tree dies.
+//! daemon's end closes, the tree dies. In tier 3 it is the init of a PID namespace, and ends with
+//! the guardian too.
 //!
 //! Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
 //! the polite signal, which goes through pidfds whose ancestry was checked after the opening.
@@ -11,8 +12,9 @@ use procd_core::LeaderEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
+use crate::child::{self, ChildDescriptors, Closed, ExecNews, Gate, Prepared, Unexecuted};
 use crate::image::Image;
+use crate::isolation::Isolated;
 use crate::members::{Sent, Signalled};
 use crate::message::{Report, Request, Stage, Tag, Target};
 use crate::raw::{self, Forked};
@@ -26,14 +28,19 @@ const DONE: i32 = 0;
 /// It could not do its work.
 const BROKEN: i32 = 3;
 
+/// What a shim is made of.
+pub(crate) struct Ward<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) descriptors: ChildDescriptors,
+    pub(crate) socket: OwnedFd,
+    pub(crate) oom_score_adj: Option<i32>,
+    /// It is the init of a PID namespace (tier 3).
+    pub(crate) isolated: Option<Isolated>,
+}
+
 /// A shim's whole life, in the forked process.
-pub(crate) fn run(
-    image: &Image,
-    descriptors: ChildDescriptors,
-    socket: OwnedFd,
-    oom_score_adj: Option<i32>,
-) -> ! {
-    match Shim::start(image, descriptors, socket, oom_score_adj) {
+pub(crate) fn run(ward: Ward<'_>) -> ! {
+    match Shim::start(ward) {
         Ok(mut shim) => shim.serve(),
         Err(_told_by_the_code) => raw::exit_now(BROKEN),
     }
@@ -68,39 +75,33 @@ struct Shim {
     signals: OwnedFd,
     leader: Leader,
     exec: Exec,
+    /// Pid 1 of a namespace, all of which the kernel ends with it.
+    is_init: bool,
     killing: bool,
     /// The daemon is gone: nobody to tell.
     alone: bool,
 }
 
 impl Shim {
-    fn start(
-        image: &Image,
-        descriptors: ChildDescriptors,
-        socket: OwnedFd,
-        oom_score_adj: Option<i32>,
-    ) -> std::io::Result<Self> {
+    fn start(ward: Ward<'_>) -> std::io::Result<Self> {
+        let Ward { image, descriptors, socket, oom_score_adj, isolated } = ward;
         keep_only(&descriptors, &socket)?;
-        rustix::thread::set_name(c"procd-shim")?;
+        let is_init = isolated.is_some();
+        rustix::thread::set_name(if is_init { c"procd-init" } else { c"procd-shim" })?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         rustix::process::setsid()?;
         let signals = raw::child_signals()?;
-        let (read, write) = child::exec_pipe()?;
         let prepared = Prepared::new(image, &descriptors, oom_score_adj, None);
-        let (leader, exec) = match raw::fork() {
-            Ok(Forked::Child) => prepared.run(write.as_raw_fd()),
-            Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(read)),
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                (Leader::Reaped, Exec::Failed(Unexecuted { stage: Stage::Clone, errno }))
-            }
+        let (leader, exec) = match isolated {
+            None => fork_leader(&prepared)?,
+            Some(isolated) => fork_isolated(prepared, &isolated)?,
         };
-        Ok(Self { socket, signals, leader, exec, killing: false, alone: false })
+        Ok(Self { socket, signals, leader, exec, is_init, killing: false, alone: false })
     }
 
     fn serve(&mut self) -> ! {
         if let Leader::Alive(pid) = self.leader {
-            self.tell(Report::Started { key: 0, pid: pid.as_raw_nonzero().get() });
+            self.tell_started(pid);
         }
         loop {
             raw::drain_signals(&self.signals);
@@ -153,7 +154,7 @@ impl Shim {
             let has_ended = !matches!(self.leader, Leader::Alive(_));
             let others = self.visit_others();
             if has_ended {
-                if others == 0 {
+                if others == 0 || self.ends_all() {
                     self.prove_empty();
                 }
                 return;
@@ -212,6 +213,12 @@ impl Shim {
         self.tell(Report::Ended { key: 0, end, leftovers });
     }
 
+    /// Whether the kernel ends what is left: it does so before this process can be reaped, and that
+    /// is the proof then.
+    const fn ends_all(&self) -> bool {
+        self.is_init && self.killing
+    }
+
     /// The leader is reaped as the last part of the proof; ECHILD is the proof itself.
     fn prove_empty(&mut self) {
         if let Leader::Ended(pid) = self.leader {
@@ -220,7 +227,7 @@ impl Shim {
             }
             self.leader = Leader::Reaped;
         }
-        if wait::has_children() {
+        if !self.ends_all() && wait::has_children() {
             return;
         }
         match &self.exec {
@@ -247,6 +254,9 @@ impl Shim {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(_gone) => break,
             }
+        }
+        if self.is_init {
+            raw::exit_now(DONE);
         }
         self.killing = true;
         self.alone = true;
@@ -287,9 +297,25 @@ impl Shim {
             (Target::TreeExactly, _) => {
                 members::signal_descendants(own, leader, Sent::exactly(signal))
             }
+            (Target::Group(_), _) if self.is_init => {
+                let group = leader.and_then(procfs::stat).map_or(-1, |stat| stat.terminal_group);
+                members::signal_group(own, group, Sent::exactly(signal))
+            }
             (Target::Group(group), _) => members::signal_group(own, group, Sent::exactly(signal)),
         };
         self.tell_reached(tag, alive, signalled);
+    }
+
+    /// The number that an init sees is no other's: its pidfd tells who it is.
+    fn tell_started(&self, leader: Pid) {
+        let report = Report::Started { key: 0, pid: leader.as_raw_nonzero().get() };
+        let pidfd = if self.is_init {
+            rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty()).ok()
+        } else {
+            None
+        };
+        let descriptors: Vec<_> = pidfd.iter().map(OwnedFd::as_fd).collect();
+        let _gone = channel::send(self.socket.as_fd(), &report.encode(), &descriptors);
     }
 
     fn tell_reached(&self, tag: Tag, alive: bool, signalled: Signalled) {
@@ -304,6 +330,35 @@ impl Shim {
             let _gone = channel::send(self.socket.as_fd(), &report.encode(), &[]);
         }
     }
+}
+
+fn fork_leader(prepared: &Prepared<'_>) -> std::io::Result<(Leader, Exec)> {
+    let (read, write) = child::exec_pipe()?;
+    Ok(match raw::fork() {
+        Ok(Forked::Child) => prepared.run(write.as_raw_fd()),
+        Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(read)),
+        Err(error) => (Leader::Reaped, unexecuted(Stage::Clone, &error)),
+    })
+}
+
+/// The command of an init waits until that has its own view; without one nothing is executed.
+fn fork_isolated(prepared: Prepared<'_>, isolated: &Isolated) -> std::io::Result<(Leader, Exec)> {
+    if let Err(error) = isolated.begin() {
+        return Ok((Leader::Reaped, unexecuted(Stage::Isolation, &error)));
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let gate = Gate { read: read.as_raw_fd(), write: write.as_raw_fd() };
+    let (leader, exec) = fork_leader(&prepared.behind(Some(gate)))?;
+    if let Err(error) = crate::isolation::take_own_view() {
+        return Ok((leader, unexecuted(Stage::Isolation, &error)));
+    }
+    rustix::io::write(&write, b"1")?;
+    Ok((leader, exec))
+}
+
+fn unexecuted(stage: Stage, error: &std::io::Error) -> Exec {
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    Exec::Failed(Unexecuted { stage, errno })
 }
 
 /// Closes all but what the start needs and the socket; 0-2 become /dev/null, so that the numbers

@@ -24,7 +24,7 @@ use procd_sys::channel;
 use procd_sys::containment::{Containment, ContainmentOptions, Mode, establish};
 use procd_sys::guardian::{self, Launched};
 use procd_sys::image::{ChildOptions, Image};
-use procd_sys::message::{Report, Request, Stage, Target};
+use procd_sys::message::{Hold, Report, Request, Stage, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const INSIDE: &str = "--inside";
@@ -205,7 +205,8 @@ impl Daemon {
         };
         let fds: Vec<BorrowedFd<'_>> =
             [&body, &folder, &null, &theirs, &theirs, &place].map(AsFd::as_fd).to_vec();
-        let request = Request::Start { key, shim: running.shim.is_some() };
+        let hold = if running.shim.is_some() { Hold::Shim } else { Hold::Leaf };
+        let request = Request::Start { key, hold };
         channel::send(&self.guardian.control, &request.encode(), &fds).unwrap();
         running
     }

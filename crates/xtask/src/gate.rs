@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    bridge,
     command::{self, cargo},
     suite,
 };
@@ -14,6 +15,8 @@ use crate::{
 const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 /// How often the tests repeat what they repeat.
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
+/// How many times longer the samples of output and input are.
+const TIMES_VARIABLE: &str = "PROCD_TEST_TIMES";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
 const FAILPOINTS_FOLDER: &str = "failpoints";
 
@@ -34,15 +37,28 @@ pub(crate) fn ci() -> Result<(), String> {
 
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
-    suite::run(&build()?, filter)
+    let binaries = build()?;
+    let bridge = bridge::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge)
 }
 
-/// The tests of output and input alone, with long samples: floods, kills, full disks, slow clients.
+/// The tests of the bridge alone.
+pub(crate) fn bridge() -> Result<(), String> {
+    bridge::test(&target_folder(), &build()?, &[])
+}
+
+/// The tests of output and input alone, with long samples: random sequences over the spool, floods,
+/// kills, full disks, slow clients, terminals, and how much a wait costs.
 pub(crate) fn output(times: u32) -> Result<(), String> {
     let binaries = build()?;
+    let times = times.to_string();
+    let mut spool = cargo(&["test", "--locked", "-p", "procd-store", "--lib", "spool::"]);
+    spool.env(TIMES_VARIABLE, &times);
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
-    tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::", "waits::"]);
-    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_TIMES", times.to_string());
+    tests.args(["spool_disk::", "slow::", "stored::", "until::", "output::", "input::"]);
+    tests.args(["waits::", "terminal::", "--nocapture"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(TIMES_VARIABLE, &times);
+    command::run(spool)?;
     command::run(tests)
 }
 
@@ -70,26 +86,33 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds what the tests run; the folder it is in. The daemon with failpoints shares every other crate with the plain one,
-/// so it costs the compilation of its own crate once more.
+/// What the tests run: binaries, and the client's examples.
+const BUILT: [&str; 14] = [
+    "build",
+    "--locked",
+    "-p",
+    "procd",
+    "-p",
+    "procctl",
+    "-p",
+    "procd-tests",
+    "-p",
+    "procd-client",
+    "-p",
+    "procd-mcp",
+    "--bins",
+    "--examples",
+];
+
+/// Builds what the tests run; the folder it is in. Both builds are of the same packages, so that they share every other
+/// crate: the daemon with failpoints costs the compilation of two crates once more.
 fn build() -> Result<PathBuf, String> {
     let folder = target_folder().join("debug");
-    command::run(cargo(&["build", "--locked", "-p", "procd", "--features", "failpoints"]))?;
+    let mut failpoints = cargo(&BUILT);
+    failpoints.args(["--features", "procd/failpoints"]);
+    command::run(failpoints)?;
     keep(&folder.join("procd"), &folder.join(FAILPOINTS_FOLDER))?;
-    command::run(cargo(&[
-        "build",
-        "--locked",
-        "-p",
-        "procd",
-        "-p",
-        "procctl",
-        "-p",
-        "procd-tests",
-        "-p",
-        "procd-client",
-        "--bins",
-        "--examples",
-    ]))?;
+    command::run(cargo(&BUILT))?;
     Ok(folder)
 }
 

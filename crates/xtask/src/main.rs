@@ -1,6 +1,7 @@
 //! Development commands of the workspace: `cargo xtask test` and `cargo xtask ci`.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod command;
 mod gate;
 mod sections;
@@ -43,6 +44,8 @@ enum Task {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
     },
+    /// The MCP bridge with clients that are not ours, which `test` has too.
+    Bridge,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Bridge => gate::bridge(),
         Task::Ci => gate::ci(),
     };
     match outcome {

@@ -57,6 +57,7 @@ fn daemon_at(stage: Stage) -> Restoring {
         stage,
         shutdown,
         ending: CancellationToken::new(),
+        drains: None,
         connections: Arc::default(),
     };
     Restoring { daemon: Arc::new(daemon), _stage: stage_sender, _wishes: wishes }

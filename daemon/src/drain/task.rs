@@ -23,6 +23,8 @@ use crate::clock::Clock;
 
 /// Bytes read at once: a quarter of a grown pipe, so that reader and writer overlap.
 const BUFFER_BYTES: usize = 256 * 1024;
+/// A read of fewer bytes comes from a command that somebody may be talking with.
+const QUIET_BYTES: usize = 4 * 1024;
 /// So many reads in a row, then others have their turn, a count.
 const TURN_READS: u32 = 32;
 
@@ -125,7 +127,9 @@ impl Drain {
             }
             ReadOutcome::Empty | ReadOutcome::End => self.reads = 0,
         }
-        if self.reads >= TURN_READS {
+        // Whoever waits for a few bytes is served before the pipe is looked at again.
+        let is_quiet = matches!(outcome, ReadOutcome::Bytes(len) if len < QUIET_BYTES);
+        if self.reads >= TURN_READS || is_quiet {
             self.reads = 0;
             tokio::task::yield_now().await;
         }

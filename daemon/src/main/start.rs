@@ -23,6 +23,7 @@ use procd_store::folder::StateFolder;
 use procd_sys::containment::{Containment, ContainmentOptions, Established, Mode};
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
+use procd_sys::isolation::Isolation;
 use rustix::process::{Resource, Rlimit};
 use uuid::Uuid;
 
@@ -90,19 +91,22 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
     let budgets = budgets(&config, &folder);
+    let drain_threads = drains.handle();
     let announcement = announcement.clone();
     let notifier = Notifier::new(environment.get("NOTIFY_SOCKET"));
     let watchdog =
         notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
     let containment = ground.containment.clone();
     let ended = runtime.block_on(async {
-        let Ground { containment, guardian, held, open_files_soft } = ground;
-        let options = runner_options(&config, open_files_soft);
+        let guarantees = guarantees(ground.containment.tier(), ground.isolation);
+        let options = runner_options(&config, ground.isolation, ground.open_files_soft);
+        let Ground { containment, guardian, held, isolation, open_files_soft } = ground;
         let tier = containment.tier();
         let warnings = warnings(&containment);
         let runner = RealRunner::new(options, containment, guardian, held, drains);
         let runner = Arc::new(step("watch the guardian", runner)?);
-        let settings = live(config, source, &runner, &budgets, open_files_soft);
+        let options = move |config: &Config| runner_options(config, isolation, open_files_soft);
+        let settings = live(config, source, &runner, &budgets, options);
         let parts = Parts {
             settings: Arc::new(settings),
             notifier,
@@ -111,9 +115,10 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
             socket,
             folder,
             tier,
-            guarantees: guarantees(tier),
+            guarantees,
             warnings,
             budgets,
+            drains: drain_threads,
             instance_id,
             boot_id: boot_id(),
             is_private: arguments.private,
@@ -159,11 +164,11 @@ fn live(
     source: Source,
     runner: &Arc<RealRunner>,
     budgets: &Budgets,
-    open_files_soft: Option<u64>,
+    options: impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static,
 ) -> Live {
     let (runner, budgets) = (runner.clone(), budgets.clone());
     let apply = move |config: &Config| {
-        runner.configure(runner_options(config, open_files_soft));
+        runner.configure(options(config));
         budgets.memory.set_max(config.limits.memory_daemon_bytes);
         budgets.spool.set_max(config.limits.spool_daemon_bytes);
     };
@@ -210,6 +215,7 @@ fn start_logging(config: &Config, is_private: bool, folder: &Path) -> Result<(),
 /// What commands stand on.
 struct Ground {
     containment: Containment,
+    isolation: Option<Isolation>,
     guardian: Launched,
     held: Vec<OwnedFd>,
     open_files_soft: Option<u64>,
@@ -223,7 +229,7 @@ fn ground(
     socket_lock: std::os::fd::BorrowedFd<'_>,
 ) -> Result<Ground, Failed> {
     let choices = &config.choices;
-    let Established { containment, swept } =
+    let Established { containment, swept, isolation } =
         procd_sys::containment::establish(&ContainmentOptions {
             mode: match choices.containment {
                 config::Containment::Auto => Mode::Auto,
@@ -245,11 +251,15 @@ fn ground(
             message: "off, it needs tier 1, and this machine gives tier 2",
         }));
     }
+    if let Err(reason) = &isolation {
+        tracing::info!(reason, "no start can be isolated");
+    }
+    let isolation = isolation.ok();
     let locks = [folder.lock_fd(), socket_lock];
     let guardian = step("start the guardian", procd_sys::guardian::launch(&containment, &locks))?;
     let held = locks.iter().map(|lock| lock.try_clone_to_owned()).collect();
     let held = step("keep the locks for the next guardian", held)?;
-    Ok(Ground { containment, guardian, held, open_files_soft: raise_open_files() })
+    Ok(Ground { containment, isolation, guardian, held, open_files_soft: raise_open_files() })
 }
 
 /// Raises the daemon's own limit of open files to what it may have; returns what it was, which
@@ -263,9 +273,14 @@ fn raise_open_files() -> Option<u64> {
     given.current
 }
 
-fn runner_options(config: &Config, open_files_soft: Option<u64>) -> RunnerOptions {
+fn runner_options(
+    config: &Config,
+    isolation: Option<Isolation>,
+    open_files_soft: Option<u64>,
+) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
+        isolation,
         limits: Arc::new(config.limits.clone()),
         environment: EnvironmentOptions {
             inherited: std::env::vars_os().collect(),
@@ -298,7 +313,8 @@ fn drain_threads() -> usize {
 }
 
 /// What a tier guarantees. Source: spec, containment, *Tiers*.
-fn guarantees(tier: Option<Tier>) -> Vec<String> {
+fn guarantees(tier: Option<Tier>, isolation: Option<Isolation>) -> Vec<String> {
+    let isolated = "a process started with `isolate` sees no other, and the kernel ends it as one";
     let sentences: &[&str] = match tier {
         Some(Tier::Cgroup) => &[
             "each process has a control group of its own, joined before its first instruction",
@@ -308,9 +324,11 @@ fn guarantees(tier: Option<Tier>) -> Vec<String> {
             "each process has a shim that adopts and ends every descendant, however it detaches",
             "the tree is proven empty when the shim has no child left",
         ],
-        None => &[],
+        // Of single processes only.
+        Some(Tier::Pidns) | None => &[],
     };
-    sentences.iter().map(|&sentence| sentence.to_owned()).collect()
+    let isolated = isolation.and(tier).map(|_| isolated);
+    sentences.iter().copied().chain(isolated).map(str::to_owned).collect()
 }
 
 /// What a person should know. The reasons name places of this machine: they go to the log.

@@ -29,7 +29,7 @@ use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
 use super::lineage::Grown;
 use super::signals::SignalOrder;
-use super::tree::{Tree, sigterm};
+use super::tree::{Shimmed, Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
 use crate::clock::Clock;
 use crate::drain::DrainTask;
@@ -99,6 +99,8 @@ pub(super) struct Driver {
     /// Named signals that are not answered.
     pub(super) named: VecDeque<SignalOrder>,
     pub(super) inspector: Arc<TreeInspector>,
+    /// The leader, once it exists, and also when it has ended.
+    pub(super) pid: Option<i32>,
     pub(super) kill: Option<KillClock>,
     /// Requests whose signal went out and that are not answered.
     pub(super) asked: Vec<Request>,
@@ -222,6 +224,7 @@ impl Driver {
         let Phase::Starting { leader, aborted } = &mut self.phase else { return };
         *leader = Some(pid);
         let aborted = *aborted;
+        self.pid = Some(pid);
         self.show();
         if aborted {
             self.kill_tree(None).await;
@@ -307,12 +310,21 @@ impl Driver {
             return Outcome::Failed(failure::NO_GUARDIAN);
         }
         if is_empty && self.is_over() {
+            self.prove_leaf_empty().await;
             self.withhold().await;
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
         } else {
             Outcome::Lost(LossCause::ContainmentLost)
+        }
+    }
+
+    /// The init's own group: its init has gone, and everything with it.
+    async fn prove_leaf_empty(&mut self) {
+        let Tree::Shim(Shimmed { leaf: Some(leaf), .. }) = &mut self.tree else { return };
+        while !leaf.prove_empty() {
+            leaf.changed().await;
         }
     }
 
@@ -521,8 +533,10 @@ impl Driver {
         taken.into_iter().map(|(_, error)| error).collect()
     }
 
+    /// What a shim says and what the guardian says of it come by two ways: a short leader may have
+    /// ended before the shim is known here.
     fn show(&self) {
-        let Some(leader) = self.live_leader() else { return };
+        let Some(leader) = self.pid else { return };
         let place = match &self.tree {
             Tree::Group(group) => Some(Place::Leaf(Arc::clone(group.leaf()))),
             Tree::Shim(shim) => shim.pid.map(Place::Shim),

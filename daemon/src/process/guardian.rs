@@ -10,7 +10,7 @@ use std::time::Duration;
 use procd_sys::channel;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::{self, Launched};
-use procd_sys::message::{Report, Request, Tag, Target};
+use procd_sys::message::{Hold, Report, Request, Tag, Target};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -44,7 +44,7 @@ pub(super) enum News {
 }
 
 enum Message {
-    Start { key: u64, shim: bool, descriptors: Vec<OwnedFd>, to: mpsc::Sender<News> },
+    Start { key: u64, hold: Hold, descriptors: Vec<OwnedFd>, to: mpsc::Sender<News> },
     Signal { key: u64, signal: i32, tag: Tag },
     Reap { key: u64 },
     Forget { key: u64 },
@@ -105,11 +105,11 @@ impl GuardianLink {
     pub(super) async fn ask_start(
         &self,
         key: u64,
-        shim: bool,
+        hold: Hold,
         descriptors: Vec<OwnedFd>,
     ) -> mpsc::Receiver<News> {
         let (to, news) = mpsc::channel(REPORTS_MAX);
-        self.send(Message::Start { key, shim, descriptors, to }).await;
+        self.send(Message::Start { key, hold, descriptors, to }).await;
         news
     }
 
@@ -230,9 +230,9 @@ impl Task {
 
     fn accept(&mut self, message: Message) {
         match message {
-            Message::Start { key, shim, descriptors, to } => {
+            Message::Start { key, hold, descriptors, to } => {
                 self.watchers.insert(key, to);
-                self.waiting.push_back((Request::Start { key, shim }, descriptors));
+                self.waiting.push_back((Request::Start { key, hold }, descriptors));
             }
             Message::Signal { key, signal, tag } => {
                 let target = Target::Leader;

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use procd_store::record::TtySize;
-use procd_sys::cgroup::Leaf;
-use procd_sys::channel;
+use procd_sys::cgroup::{Leaf, Payload};
 use procd_sys::containment::Containment;
+use procd_sys::isolation::Isolation;
 use procd_sys::terminal::{Size, Terminal};
+use procd_sys::{channel, message};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -23,12 +24,35 @@ pub(super) enum Hold {
     Leaf(Arc<Leaf>),
     /// Tier 2: our end of the shim's death socket.
     Shim(OwnedFd),
+    /// Tier 3: that of the init, and in tier 1 its leaf.
+    Init { isolation: Isolation, socket: OwnedFd, leaf: Option<Arc<Leaf>> },
+}
+
+impl Hold {
+    /// As the guardian is told.
+    pub(super) const fn kind(&self) -> message::Hold {
+        match self {
+            Self::Leaf(_) => message::Hold::Leaf,
+            Self::Shim(_) => message::Hold::Shim,
+            Self::Init { isolation, leaf, .. } => {
+                message::Hold::Init { isolation: *isolation, leaf: leaf.is_some() }
+            }
+        }
+    }
+
+    pub(super) const fn leaf(&self) -> Option<&Arc<Leaf>> {
+        match self {
+            Self::Leaf(leaf) => Some(leaf),
+            Self::Shim(_) => None,
+            Self::Init { leaf, .. } => leaf.as_ref(),
+        }
+    }
 }
 
 /// Everything of one spawn.
 #[derive(Debug)]
 pub(super) struct Materials {
-    /// For the guardian: body, folder, stdin, stdout, stderr, leaf or shim's end.
+    /// For the guardian: body, folder, stdin, stdout, stderr, then shim's end, leaf or both.
     pub(super) descriptors: Vec<OwnedFd>,
     pub(super) streams: Streams,
     pub(super) stdin: Option<OwnedFd>,
@@ -58,10 +82,12 @@ impl Materials {
             Some(size) => Ends::of_terminal(size, plan.stdin)?,
             None => Ends::of_pipes(plan.stdin, plan.merge_streams).map_err(of_system)?,
         };
-        let (hold, place) = hold(containment, leaf_name)?;
+        let (hold, places) = hold(containment, plan.isolation, leaf_name)?;
         let [stdin, stdout, stderr] = ends.child;
+        let mut descriptors = vec![body, folder, stdin, stdout, stderr];
+        descriptors.extend(places);
         Ok(Self {
-            descriptors: vec![body, folder, stdin, stdout, stderr, place],
+            descriptors,
             streams: ends.streams,
             stdin: ends.stdin,
             terminal: ends.terminal,
@@ -139,28 +165,57 @@ fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-fn hold(containment: &Containment, leaf_name: String) -> Result<(Hold, OwnedFd), SpawnFailure> {
-    match containment {
-        Containment::Cgroup(payload) => {
-            let leaf = payload.leaf(leaf_name).map_err(|error| of_leaf(&error))?;
-            match leaf.folder().try_clone_to_owned() {
-                Ok(place) => Ok((Hold::Leaf(Arc::new(leaf)), place)),
-                Err(error) => {
-                    if let Err(left) = leaf.remove() {
-                        tracing::warn!(error = %left, "an unused control group is left");
-                    }
-                    Err(of_system(error))
-                }
-            }
-        }
-        Containment::Shim { .. } => {
-            let (ours, theirs) = channel::pair().map_err(of_system)?;
-            Ok((Hold::Shim(ours), theirs))
-        }
+/// What holds the tree, and the other ends of it.
+fn hold(
+    containment: &Containment,
+    isolation: Option<Isolation>,
+    leaf_name: String,
+) -> Result<(Hold, Vec<OwnedFd>), SpawnFailure> {
+    let leaf = match containment {
+        Containment::Cgroup(payload) => Some(leaf(payload, leaf_name)?),
+        Containment::Shim { .. } => None,
         Containment::Unavailable { .. } => {
             tracing::error!("bug: a start without containment");
-            Err(SpawnFailure { cause: SpawnCause::Guardian, errno: 0 })
+            return Err(SpawnFailure { cause: SpawnCause::Guardian, errno: 0 });
         }
+    };
+    let (isolation, leaf) = match (isolation, leaf) {
+        (None, Some((leaf, place))) => return Ok((Hold::Leaf(leaf), vec![place])),
+        (isolation, leaf) => (isolation, leaf),
+    };
+    let (socket, theirs) = match channel::pair() {
+        Ok(pair) => pair,
+        Err(error) => {
+            if let Some((leaf, _)) = leaf {
+                give_back(&leaf);
+            }
+            return Err(of_system(error));
+        }
+    };
+    let (leaf, place) = leaf.unzip();
+    let places = std::iter::once(theirs).chain(place).collect();
+    let hold = match isolation {
+        Some(isolation) => Hold::Init { isolation, socket, leaf },
+        None => Hold::Shim(socket),
+    };
+    Ok((hold, places))
+}
+
+/// A fresh leaf, and what a clone joins it by.
+fn leaf(payload: &Payload, name: String) -> Result<(Arc<Leaf>, OwnedFd), SpawnFailure> {
+    let leaf = payload.leaf(name).map_err(|error| of_leaf(&error))?;
+    match leaf.folder().try_clone_to_owned() {
+        Ok(place) => Ok((Arc::new(leaf), place)),
+        Err(error) => {
+            give_back(&leaf);
+            Err(of_system(error))
+        }
+    }
+}
+
+fn give_back(leaf: &Leaf) {
+    if let Err(left) = leaf.remove() {
+        tracing::warn!(error = %left, "an unused control group is left");
     }
 }
 

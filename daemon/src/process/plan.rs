@@ -7,10 +7,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use procd_core::Tier;
 use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
 use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
+use procd_sys::isolation::Isolation;
 use rustix::io::Errno;
 
 use super::RunnerOptions;
@@ -30,6 +32,8 @@ pub struct Plan {
     pub(super) merge_streams: bool,
     /// A terminal of this size in place of pipes.
     pub(super) tty: Option<TtySize>,
+    /// A PID namespace of its own.
+    pub(super) isolation: Option<Isolation>,
     /// Whether its processes may connect to this daemon.
     pub(super) may_connect: bool,
 }
@@ -50,6 +54,7 @@ impl Plan {
             stdin: StdinMode::Null,
             merge_streams: false,
             tty: None,
+            isolation: None,
             may_connect: false,
         }
     }
@@ -60,7 +65,7 @@ impl Plan {
 /// [`Refusal`] for what cannot be had.
 pub(super) fn make(
     options: &RunnerOptions,
-    tier: procd_core::Tier,
+    tier: Tier,
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
@@ -70,12 +75,15 @@ pub(super) fn make(
     let environment = options.environment.build(&request.env, request.tty.is_some())?;
     let ceilings = ceilings(options, request)?;
     let image = image(options, request, &environment)?;
+    let isolation = isolation(options, request, folder.as_ref().ok())?;
+    let tier = if isolation.is_some() { Tier::Pidns } else { tier };
     let plan = Plan {
         image,
         folder,
         stdin: request.stdin,
         merge_streams: request.merge_streams,
         tty: request.tty,
+        isolation,
         may_connect: request.allow_client,
     };
     let facts = PlanFacts {
@@ -139,6 +147,28 @@ pub(super) fn folder_cause(errno: Errno) -> SpawnCause {
         Errno::NOMEM => SpawnCause::OutOfMemory,
         _ => SpawnCause::Other,
     }
+}
+
+/// The namespace that was asked for.
+fn isolation(
+    options: &RunnerOptions,
+    request: &StartRequest,
+    folder: Option<&OwnedFd>,
+) -> Result<Option<Isolation>, Refusal> {
+    if !request.isolate {
+        return Ok(None);
+    }
+    // A folder there is a window to all processes.
+    let is_proc = |folder: &OwnedFd| {
+        rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+    };
+    if folder.is_some_and(is_proc) {
+        let message = "`cwd` lies in /proc, which an isolated process cannot see".to_owned();
+        return Err(Refusal::Invalid { field: "cwd", message });
+    }
+    options.isolation.map(Some).ok_or_else(|| Refusal::Containment {
+        message: "`isolate`: this system gives no PID namespace".to_owned(),
+    })
 }
 
 /// A request may lower a ceiling, never raise it.

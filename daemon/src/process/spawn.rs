@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use procd_sys::cgroup::Leaf;
 use procd_sys::containment::Containment;
+use procd_sys::message;
 use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -47,6 +48,7 @@ struct Ready {
     terminal: Option<Arc<Terminal>>,
     tree: Tree,
     shim: Option<AsyncFd<OwnedFd>>,
+    kind: message::Hold,
 }
 
 impl Start {
@@ -58,8 +60,8 @@ impl Start {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, terminal, tree, shim } = ready;
-        let news = self.link.ask_start(key, shim.is_some(), descriptors).await;
+        let Ready { descriptors, streams, terminal, tree, shim, kind } = ready;
+        let news = self.link.ask_start(key, kind, descriptors).await;
         let driver = Driver {
             key,
             link: self.link,
@@ -74,6 +76,7 @@ impl Start {
             signals: self.signals,
             named: std::collections::VecDeque::new(),
             inspector: self.inspector,
+            pid: None,
             kill: None,
             asked: Vec::new(),
             refused: Vec::new(),
@@ -89,7 +92,10 @@ impl Start {
         }
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
-        let take = move || Materials::take(plan, &containment, leaf_name(key));
+        let take = move || {
+            crate::failpoint::hit("spawn-materials");
+            Materials::take(plan, &containment, leaf_name(key))
+        };
         let materials = match tokio::task::spawn_blocking(take).await {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,
             Err(error) => {
@@ -99,10 +105,7 @@ impl Start {
             }
         };
         let Materials { descriptors, streams, stdin, terminal, hold } = materials;
-        let leaf = match &hold {
-            Hold::Leaf(leaf) => Some(Arc::clone(leaf)),
-            Hold::Shim(_) => None,
-        };
+        let (leaf, kind) = (hold.leaf().map(Arc::clone), hold.kind());
         let result = if self.is_aborted() {
             Err(Report::Aborted)
         } else {
@@ -110,7 +113,7 @@ impl Start {
                 .map_err(|error| Report::SpawnFailed(system_failure(&error)))
         };
         match result {
-            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim }),
+            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim, kind }),
             Err(report) => {
                 remove_unused(leaf).await;
                 Err(report)
@@ -132,6 +135,10 @@ impl Start {
         Ok(match hold {
             Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf)), None),
             Hold::Shim(socket) => (Tree::Shim(Shimmed::default()), Some(watched_both(socket)?)),
+            Hold::Init { socket, leaf, isolation: _ } => {
+                let shim = Shimmed { leaf: leaf.map(Group::new), ..Shimmed::default() };
+                (Tree::Shim(shim), Some(watched_both(socket)?))
+            }
         })
     }
 

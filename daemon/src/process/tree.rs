@@ -36,6 +36,27 @@ pub(super) struct Shimmed {
     pub(super) pid: Option<i32>,
     /// The shim has proven it empty.
     pub(super) is_empty: bool,
+    /// Tier 3 in tier 1: the init's own group. Killing it would kill the init before it has told
+    /// the leader's end: only for what has lost its init.
+    pub(super) leaf: Option<Group>,
+}
+
+impl Tree {
+    /// Whether the kernel killed in it for want of memory. Known once it is proven empty.
+    pub(super) fn oom_killed(&self) -> bool {
+        match self {
+            Self::Group(group) => group.oom_killed(),
+            Self::Shim(shim) => shim.leaf.as_ref().is_some_and(Group::oom_killed),
+        }
+    }
+
+    /// The control group it has.
+    pub(super) const fn group(&mut self) -> Option<&mut Group> {
+        match self {
+            Self::Group(group) => Some(group),
+            Self::Shim(shim) => shim.leaf.as_mut(),
+        }
+    }
 }
 
 /// The control group of a tree.

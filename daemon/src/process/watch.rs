@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 
 use procd_core::LeaderEnd;
 use procd_core::life::Request;
+use procd_sys::channel::{self, Received};
 use procd_sys::message::{self, Report, Stage, Tag};
-use procd_sys::{Signalled, channel};
+use procd_sys::{Signalled, isolation};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
@@ -18,6 +19,9 @@ pub(super) const TAG_NONE: Tag = 255;
 pub(super) const TAG_LEFTOVERS: Tag = 254;
 /// The tag of signals that a caller named.
 pub(super) const TAG_NAMED: Tag = 253;
+
+/// A leader that cannot be told; nothing is signalled by this number in a tree with a shim.
+const NOBODY: i32 = -1;
 
 /// The tag of a request.
 pub(super) const fn tag_of(request: Request) -> Tag {
@@ -70,6 +74,9 @@ pub(super) struct Watch {
     news: mpsc::Receiver<News>,
     shim: Option<AsyncFd<OwnedFd>>,
     is_tier_2: bool,
+    /// The guardian has told which process the shim is. What the shim itself says waits for that:
+    /// else a kept leader's end could be told while nobody knows below which process its tree is.
+    shim_is_known: bool,
     /// The shim ended: told only after all it had said.
     shim_ended: Option<bool>,
 }
@@ -77,7 +84,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(news: mpsc::Receiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
         let is_tier_2 = shim.is_some();
-        Self { news, shim, is_tier_2, shim_ended: None }
+        Self { news, shim, is_tier_2, shim_is_known: false, shim_ended: None }
     }
 
     /// Asks the shim. `false` = it is gone.
@@ -97,10 +104,10 @@ impl Watch {
                 self.shim_ended = None;
                 return Seen::ShimGone { clean };
             }
-            let is_open = self.shim.is_some();
+            let is_heard = self.shim.is_some() && self.shim_is_known;
             tokio::select! {
                 biased;
-                seen = said(self.shim.as_ref()), if is_open => match seen {
+                seen = said(self.shim.as_ref()), if is_heard => match seen {
                     Some(seen) => return seen,
                     // Its end is told by the guardian.
                     None => self.shim = None,
@@ -131,7 +138,7 @@ impl Watch {
             let shim = self.shim.as_ref()?;
             match channel::receive(shim.get_ref()) {
                 Ok(Some(received)) => {
-                    if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                    if let Some(seen) = of_shim(&received) {
                         return Some(seen);
                     }
                 }
@@ -146,7 +153,10 @@ impl Watch {
             return None;
         }
         match common(report, true) {
-            Some(Seen::Started { pid }) if self.is_tier_2 => Some(Seen::ShimStarted { pid }),
+            Some(Seen::Started { pid }) if self.is_tier_2 => {
+                self.shim_is_known = true;
+                Some(Seen::ShimStarted { pid })
+            }
             seen => seen,
         }
     }
@@ -159,7 +169,7 @@ async fn said(shim: Option<&AsyncFd<OwnedFd>>) -> Option<Seen> {
         let Ok(mut guard) = shim.readable().await else { return None };
         match channel::receive(shim.get_ref()) {
             Ok(Some(received)) => {
-                if let Some(seen) = decode(&received.bytes).and_then(of_shim) {
+                if let Some(seen) = of_shim(&received) {
                     return Some(seen);
                 }
             }
@@ -180,8 +190,15 @@ fn decode(bytes: &[u8]) -> Option<Report> {
     }
 }
 
-fn of_shim(report: Report) -> Option<Seen> {
-    common(report, false)
+/// An init sees its leader by another number than everybody else: its pidfd tells who it is.
+fn of_shim(received: &Received) -> Option<Seen> {
+    let seen = common(decode(&received.bytes)?, false);
+    match (seen, received.descriptors.first()) {
+        (Some(Seen::Started { .. }), Some(pidfd)) => {
+            Some(Seen::Started { pid: isolation::pid_of(pidfd).unwrap_or(NOBODY) })
+        }
+        (seen, _) => seen,
+    }
 }
 
 fn common(report: Report, gone: bool) -> Option<Seen> {
@@ -198,4 +215,34 @@ fn common(report: Report, gone: bool) -> Option<Seen> {
         Report::Empty => Seen::Empty,
         Report::Ready | Report::ShimEnded { .. } | Report::Escaped { .. } => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: on a busy machine a kept tree was shown without anybody in it. Cause: its shim was
+    /// heard before the guardian had told of it.
+    #[tokio::test]
+    async fn a_shim_is_heard_only_when_it_is_known_who_it_is() {
+        let (own, shim) = channel::pair().unwrap();
+        let (guardian, news) = mpsc::channel(4);
+        let mut watch = Watch::new(news, Some(crate::process::watched::watched_both(own).unwrap()));
+        for report in [Report::Started { key: 0, pid: 12 }, Report::Executed { key: 0 }] {
+            channel::send(&shim, &report.encode(), &[]).unwrap();
+        }
+        // Nothing comes, however often it is looked at.
+        for _ in 0..10 {
+            let seen = tokio::select! {
+                biased;
+                seen = watch.next() => Some(seen),
+                () = tokio::task::yield_now() => None,
+            };
+            assert_eq!(seen, None);
+        }
+        guardian.send(News::Report(Report::Started { key: 7, pid: 11 })).await.unwrap();
+        assert_eq!(watch.next().await, Seen::ShimStarted { pid: 11 });
+        assert_eq!(watch.next().await, Seen::Started { pid: 12 });
+        assert_eq!(watch.next().await, Seen::Executed);
+    }
 }

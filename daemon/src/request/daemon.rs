@@ -50,6 +50,7 @@ fn containment(daemon: &Daemon) -> v1::Containment {
     let tier = match daemon.facts.tier {
         Some(Tier::Cgroup) => Open::Known(v1::Tier::Cgroup),
         Some(Tier::Shim) => Open::Known(v1::Tier::Shim),
+        Some(Tier::Pidns) => Open::Known(v1::Tier::Pidns),
         None => Open::Unknown("none".to_owned()),
     };
     v1::Containment { tier, guarantees: daemon.facts.guarantees.clone() }

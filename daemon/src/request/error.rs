@@ -200,6 +200,7 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::ControlGroup => (ErrorCode::ProcessSetupFailed, "control_group"),
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
         SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
+        SpawnCause::Isolation => (ErrorCode::LifetimeEnforcementUnavailable, ""),
     };
     let errno =
         (failure.errno != 0).then(|| format!("{:?}", nix::errno::Errno::from_raw(failure.errno)));
@@ -227,6 +228,7 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
         SpawnCause::Terminal => "no terminal is to be had from the system",
+        SpawnCause::Isolation => "the system gave no namespace for the command",
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_protocol::limits;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -89,6 +90,8 @@ pub struct Daemon {
     pub ending: CancellationToken,
     /// Open connections.
     pub connections: Arc<AtomicU64>,
+    /// The threads that drain, for those who wait for output.
+    pub drains: Option<Handle>,
 }
 
 impl Daemon {

@@ -116,7 +116,11 @@ pub(super) async fn content(
         filter: form.filter,
         tags: form.tags,
     };
-    let stretch = stretch::read(output, want).await?;
+    let mut stretch = stretch::read(output, want).await?;
+    if stretch.end <= cursor && output.bounds().total > cursor {
+        // Bytes came between the two looks: a page with `more` has to move on.
+        stretch = stretch::read(output, want).await?;
+    }
     let reaches_end = stretch.end >= output.bounds().total;
     let before = match form.encoding {
         Encoding::SafeText => stretch::context(output, stretch.from, form.filter).await?,

@@ -210,6 +210,7 @@ const fn tier(tier: Tier) -> Open<v1::Tier> {
     Open::Known(match tier {
         Tier::Cgroup => v1::Tier::Cgroup,
         Tier::Shim => v1::Tier::Shim,
+        Tier::Pidns => v1::Tier::Pidns,
     })
 }
 

@@ -176,6 +176,7 @@ fn request(
         key,
         claim: params.workspace.map(lease::claim),
         workspaces: Vec::new(),
+        isolate: params.isolate.unwrap_or(false),
         allow_client: params.allow_client.unwrap_or(false),
     })
 }

@@ -109,6 +109,14 @@ impl Stretch {
         }
     }
 
+    /// Takes over a first page as it is.
+    fn own(&mut self, cursor: u64, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.pieces.push(Piece { cursor, index: 0, source: Source::Mixed });
+            self.bytes = bytes;
+        }
+    }
+
     /// Adds a raw page: all of it, or what the filter wants.
     fn take(&mut self, from: u64, bytes: &[u8], tags: &[Tag], filter: Filter) {
         if filter == Filter::Combined {
@@ -160,12 +168,16 @@ pub(super) async fn read(output: &Output, want: Want) -> Result<Stretch, StoreEr
             let length = usize::try_from(reach.saturating_sub(page.from)).unwrap_or(usize::MAX);
             page.bytes.truncate(length);
         }
-        stretch.take(page.from, &page.bytes, &tags, want.filter);
+        stretch.end = page.next();
+        room -= page.bytes.len().min(room);
+        if want.filter == Filter::Combined && stretch.bytes.is_empty() {
+            stretch.own(page.from, page.bytes);
+        } else {
+            stretch.take(page.from, &page.bytes, &tags, want.filter);
+        }
         if want.tags {
             stretch.tags.extend(tags);
         }
-        stretch.end = page.next();
-        room -= page.bytes.len().min(room);
         if stretch.tags.len() >= TAGS_MAX {
             break;
         }

@@ -264,6 +264,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::OutOfMemory
         | SpawnCause::OutOfDescriptors
         | SpawnCause::Other
-        | SpawnCause::Terminal => Refusal::Spawn { failure, process_id },
+        | SpawnCause::Terminal
+        | SpawnCause::Isolation => Refusal::Spawn { failure, process_id },
     }
 }

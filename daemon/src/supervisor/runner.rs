@@ -23,6 +23,10 @@ pub mod place;
 
 /// A start as asked: checked in form, free of the wire.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the request by itself, as on the wire"
+)]
 pub struct StartRequest {
     /// What runs.
     pub program: Program,
@@ -60,6 +64,8 @@ pub struct StartRequest {
     pub claim: Option<AskedClaim>,
     /// The session's declared workspaces, which the working folder has to lie in.
     pub workspaces: Vec<PathBuf>,
+    /// Whether it gets a PID namespace of its own.
+    pub isolate: bool,
     /// Whether its processes may connect to this daemon, as owners at most.
     pub allow_client: bool,
 }
@@ -373,6 +379,8 @@ pub enum SpawnCause {
     Guardian,
     /// `pty_unavailable`.
     Terminal,
+    /// `lifetime_enforcement_unavailable`.
+    Isolation,
 }
 
 impl SpawnCause {

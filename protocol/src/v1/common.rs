@@ -116,6 +116,8 @@ words! {
         Cgroup = "cgroup",
         /// Tier 2: a shim per process.
         Shim = "shim",
+        /// Tier 3: a PID namespace of its own, beside one of the others. Of a process only.
+        Pidns = "pidns",
     }
 }
 

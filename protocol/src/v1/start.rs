@@ -113,7 +113,7 @@ params! {
         limits_fallback: LimitsFallback,
         /// A claim on a workspace. `enforce` and `paths_read` are not in force yet.
         workspace: WorkspaceClaim,
-        /// A namespace of its own. Not in force yet.
+        /// A PID namespace of its own.
         isolate: bool,
         /// The tool execution it comes from; absent = minted.
         origin: OriginId,
@@ -299,7 +299,7 @@ impl Params for StartParams {
     fn later(&self) -> Option<&'static str> {
         first_given!(
             self: argv_base64, shell, login, cwd_base64, env_base64, limits, limits_required,
-            limits_fallback, isolate,
+            limits_fallback,
         )
         .or_else(|| {
             let claim = self.workspace.as_ref()?;

@@ -18,7 +18,7 @@ type Words<'a> = &'a [String];
 
 const USAGE: &str = "probe exit N | write N | write-err N | lines N | echo | echo-lines | fds | sleep SECONDS | ignore-term SECONDS \
     | detach SECONDS | leave SECONDS | tree DEPTH WIDTH SECONDS | forks | listen | environment | mixed N | tick MS \
-    | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE";
+    | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +52,8 @@ fn run(words: Words<'_>) -> Outcome {
         ("environment", environment),
         ("mixed", mixed),
         ("tick", tick),
+        ("trace", trace),
+        ("trace-other", trace_other),
         ("client", client),
         ("client-detached", client_detached),
         ("hand-over", hand_over),
@@ -248,6 +250,27 @@ fn tick(words: Words<'_>) -> Outcome {
         writeln!(io::stdout(), "tick {count}")?;
         std::thread::park_timeout(pause);
     }
+    Ok(0)
+}
+
+/// Two children, of which one traces the other and never waits for it; lives on. Where the system
+/// refuses that, there are two children.
+fn trace(_: Words<'_>) -> Outcome {
+    let traced = again(&["ignore-term", "1000"])?.id();
+    let mut tracer = itself(&["trace-other", &traced.to_string()])?;
+    tracer.spawn()?;
+    std::thread::park_timeout(Duration::from_secs(1000));
+    Ok(0)
+}
+
+fn trace_other(words: Words<'_>) -> Outcome {
+    let traced = nix::unistd::Pid::from_raw(word(words, 0)?);
+    let options = nix::sys::ptrace::Options::PTRACE_O_TRACEEXIT;
+    match nix::sys::ptrace::seize(traced, options) {
+        Ok(()) => writeln!(io::stdout(), "up")?,
+        Err(error) => writeln!(io::stdout(), "up, though not as a tracer: {error}")?,
+    }
+    std::thread::park_timeout(Duration::from_secs(1000));
     Ok(0)
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,6 +59,9 @@ impl SpoolReader {
         for _ in 0..TRIES {
             let mut page = RawPage { asked: from, from, bytes: Vec::new() };
             let mut numbers = Vec::new();
+            let Bounds { total, retained_from } = self.bounds();
+            let left = total.saturating_sub(from.max(retained_from));
+            page.bytes.reserve_exact(max.min(usize::try_from(left).unwrap_or(max)));
             self.collect(&mut page, &mut numbers, max)?;
             if numbers.is_empty() {
                 return Ok(page);
@@ -119,14 +121,10 @@ impl SpoolReader {
             }
             self.shared.table().prove(piece.number);
         }
-        let at = out.len();
-        out.resize(at + len, 0);
-        let into = out.get_mut(at..).unwrap_or_default();
         let read = match &piece.file {
-            Some(file) => file.read_exact_at(into, piece.extent.offset),
-            None => {
-                File::open(&path).and_then(|file| file.read_exact_at(into, piece.extent.offset))
-            }
+            Some(file) => read_exact_at(file, len, piece.extent.offset, out),
+            None => File::open(&path)
+                .and_then(|file| read_exact_at(&file, len, piece.extent.offset, out)),
         };
         match read {
             // Recycled between the look at the table and the open: zeros that are not kept.
@@ -134,6 +132,7 @@ impl SpoolReader {
                 if error.kind() == io::ErrorKind::NotFound
                     && !self.shared.table().holds(piece.number) =>
             {
+                out.resize(out.len() + len, 0);
                 Ok(())
             }
             read => read.map_err(|error| StoreError::io("read", &path, error)),
@@ -169,4 +168,22 @@ impl SpoolReader {
     pub fn seal(&self) -> Result<Sealed, StoreError> {
         seal::seal(self)
     }
+}
+
+/// Adds exactly `len` bytes to `out`, without filling their room first.
+fn read_exact_at(file: &File, len: usize, offset: u64, out: &mut Vec<u8>) -> io::Result<()> {
+    let end = out.len() + len;
+    out.reserve_exact(len);
+    let mut at = offset;
+    while out.len() < end {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(out), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => at += count as u64,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    // There may have been room for more than was asked for.
+    out.truncate(end);
+    Ok(())
 }

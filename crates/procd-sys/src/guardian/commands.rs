@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags};
 
+use crate::channel;
 use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
 use crate::image::Image;
-use crate::message::{Report, Stage, Tag};
+use crate::isolation::{self, Isolated, Isolation};
+use crate::message::{Hold, Report, Stage, Tag};
 use crate::raw::{self, Forked};
+use crate::shim::{self, Ward};
 use crate::wait::{self, Look};
-use crate::{channel, shim};
 
 /// Reports on their way to the daemon, some with a pidfd.
 pub(super) struct Reports(pub(super) VecDeque<(Report, Option<OwnedFd>)>);
@@ -81,17 +83,23 @@ impl Commands {
         })
     }
 
-    /// Descriptors: body, folder, three streams, leaf or socket.
+    /// Descriptors: body, folder, three streams, then socket, leaf or both.
     pub(super) fn start(
         &mut self,
         key: u64,
-        shim: bool,
+        hold: Hold,
         descriptors: Vec<OwnedFd>,
         reports: &mut Reports,
     ) -> Result<(), Refused> {
-        let Ok([body, folder, stdin, stdout, stderr, place]) =
-            <[OwnedFd; 6]>::try_from(descriptors)
-        else {
+        let mut places = descriptors.into_iter();
+        let (Some(body), Some(folder), Some(stdin), Some(stdout), Some(stderr), Some(place)) = (
+            places.next(),
+            places.next(),
+            places.next(),
+            places.next(),
+            places.next(),
+            places.next(),
+        ) else {
             return Err(Refused { stage: Stage::Body, errno: libc::EBADF });
         };
         let image = channel::read_body(body)
@@ -99,17 +107,19 @@ impl Commands {
             .and_then(|bytes| Image::decode(&bytes).ok())
             .ok_or(Refused { stage: Stage::Body, errno: libc::EBADMSG })?;
         let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr] };
-        let started = if shim {
-            self.fork_shim(&image, descriptors, place)
-        } else {
-            self.clone_command(&image, &descriptors, &place)
+        let started = match hold {
+            Hold::Leaf => self.clone_command(&image, &descriptors, &place),
+            Hold::Shim => self.fork_shim(&image, descriptors, place),
+            Hold::Init { isolation, leaf: _ } => {
+                self.clone_init(&image, descriptors, place, isolation, places.next())
+            }
         };
         let (pid, pidfd, phase) = started.map_err(|error| Refused {
             stage: Stage::Clone,
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
         self.by_pid.insert(pid, key);
-        self.by_key.insert(key, Command { pid, shim, phase });
+        self.by_key.insert(key, Command { pid, shim: hold.is_shim(), phase });
         let pid = pid.as_raw_nonzero().get();
         reports.add(Report::Started { key, pid }, Some(pidfd));
         Ok(())
@@ -137,12 +147,34 @@ impl Commands {
         socket: OwnedFd,
     ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
         match raw::fork()? {
-            Forked::Child => shim::run(image, descriptors, socket, self.oom_score_adj),
+            Forked::Child => {
+                let oom_score_adj = self.oom_score_adj;
+                shim::run(Ward { image, descriptors, socket, oom_score_adj, isolated: None })
+            }
             Forked::Parent(pid) => {
                 // Ours and not reaped, so the number is its own.
                 let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
                 Ok((pid, pidfd, Phase::Running))
             }
+        }
+    }
+
+    fn clone_init(
+        &self,
+        image: &Image,
+        descriptors: ChildDescriptors,
+        socket: OwnedFd,
+        isolation: Isolation,
+        leaf: Option<OwnedFd>,
+    ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
+        let isolated = Some(Isolated::new(isolation));
+        // This process has one thread and so no lock that could be held: the child may allocate.
+        match isolation::clone_init(isolation, leaf.as_ref().map(OwnedFd::as_fd))? {
+            Forked::Child => {
+                let oom_score_adj = self.oom_score_adj;
+                shim::run(Ward { image, descriptors, socket, oom_score_adj, isolated })
+            }
+            Forked::Parent((pid, pidfd)) => Ok((pid, pidfd, Phase::Running)),
         }
     }
 

@@ -118,11 +118,7 @@ async fn process_start() {
 async fn what_a_later_version_brings_is_refused_by_name() {
     let world = World::new().await;
     let mut wire = world.owner().await;
-    for (field, value) in [
-        ("limits", json!({"pids_max": 1})),
-        ("isolate", json!(true)),
-        ("allow_client", json!(true)),
-    ] {
+    for (field, value) in [("limits", json!({"pids_max": 1})), ("limits_required", json!(true))] {
         let mut params = json!({"argv": ["x"]});
         params[field] = value;
         let error = wire.error("process/start", params).await;

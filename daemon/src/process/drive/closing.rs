@@ -25,7 +25,7 @@ impl Driver {
         if is_group {
             self.until_reaped().await;
         }
-        let oom_killed = matches!(&self.tree, Tree::Group(group) if group.oom_killed());
+        let oom_killed = self.tree.oom_killed();
         self.link.forget(self.key).await;
         let report = match self.phase {
             Phase::Aborted | Phase::Unstarted { aborted: true, .. } => Report::Aborted,
@@ -47,7 +47,7 @@ impl Driver {
 
     /// Nothing was started, and nothing of it is left but an empty leaf.
     pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
-        if let Tree::Group(group) = &mut self.tree
+        if let Some(group) = self.tree.group()
             && !group.prove_empty()
         {
             tracing::warn!("the control group of a failed start is left");
@@ -69,19 +69,17 @@ impl Driver {
 
     async fn end_what_is_left(&mut self) {
         self.kill_tree(None).await;
-        match &mut self.tree {
-            Tree::Group(group) => {
-                while !group.prove_empty() {
-                    group.changed().await;
-                    group.kill().await;
-                }
+        if let Tree::Shim(shim) = &self.tree {
+            self.watch.shim_closed().await;
+            // Its socket closes while it exits.
+            while shim.pid.is_some_and(procd_sys::is_alive) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            Tree::Shim(shim) => {
-                self.watch.shim_closed().await;
-                // Its socket closes while it exits.
-                while shim.pid.is_some_and(procd_sys::is_alive) {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+        }
+        if let Some(group) = self.tree.group() {
+            while !group.prove_empty() {
+                group.changed().await;
+                group.kill().await;
             }
         }
     }

@@ -263,6 +263,7 @@ pub(super) fn request() -> StartRequest {
         key: None,
         claim: None,
         workspaces: Vec::new(),
+        isolate: false,
         allow_client: false,
     }
 }

@@ -152,7 +152,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(cases(96))]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn any_sequence_with_kills_equals_a_byte_vector_with_a_window(
@@ -172,8 +172,8 @@ proptest! {
 
 #[test]
 fn an_append_survives_a_kill_at_each_of_its_operations() {
-    for cut in [0, 1, 63, 200, 5_000, usize::MAX] {
-        for operations in 0..40 {
+    for cut in [0, 63, 5_000, usize::MAX] {
+        for operations in 0..26 {
             let mut world = World::new(150_000, 4096);
             for _ in 0..6 {
                 world.append(70_000);
