@@ -74,6 +74,7 @@ mod journal;
 mod kept;
 mod lifecycle;
 mod limits;
+mod operate;
 mod operators;
 mod output;
 mod peers;

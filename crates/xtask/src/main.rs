@@ -4,6 +4,7 @@
 mod bridge;
 mod command;
 mod gate;
+mod operate;
 mod sections;
 mod suite;
 mod summary;
@@ -46,6 +47,21 @@ enum Task {
     },
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
+    /// The Debian package, in `target/debian-package`.
+    Deb {
+        /// Installs it into a small Debian system, runs it there and removes it. For root.
+        #[arg(long)]
+        tries: bool,
+    },
+    /// Builds and puts everything in place: `cargo xtask install --prefix /usr/local`.
+    Install {
+        /// Where in the root.
+        #[arg(long, default_value = "/usr/local")]
+        prefix: String,
+        /// The root of the system.
+        #[arg(default_value = "")]
+        root: String,
+    },
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -59,6 +75,8 @@ fn main() -> ExitCode {
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
         Task::Bridge => gate::bridge(),
+        Task::Deb { tries } => operate::deb(&gate::target_folder(), tries),
+        Task::Install { prefix, root } => operate::install(&root, &prefix),
         Task::Ci => gate::ci(),
     };
     match outcome {
