@@ -24,6 +24,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+/// The target of log lines that are never left out: why an operator looked at something.
+pub const AUDIT: &str = "procd::audit";
+
 pub mod clock;
 pub mod config;
 pub mod connection;
@@ -148,8 +151,8 @@ pub async fn run<R: Runner>(runner: Arc<R>, parts: Parts) -> Result<(), RunError
         shutdown: wish,
         ending: CancellationToken::new(),
         connections: Arc::default(),
-        settings: parts.settings.clone(),
         drains: parts.drains.clone(),
+        settings: parts.settings.clone(),
     });
     let beat = beat(&parts.notifier, parts.watchdog);
     let Parts { socket, folder, budgets, boot_id, is_private, ready, notifier, .. } = parts;
@@ -262,11 +265,12 @@ async fn restore<R: Runner>(
     let reading = tokio::task::spawn_blocking({
         let folder = folder.clone();
         move || {
+            let begun = Clock.monotonic();
             let (log, replay) = CommitLog::open(&folder)?;
             let read = || METRICS.restored.add(1);
             let restored = procd_store::scan::load_counting(&folder, replay, &read);
             log.adopt(&restored);
-            Ok((log, recovery::recover(&folder, restored, boot_id, Clock)))
+            Ok((log, recovery::recover(&folder, restored, boot_id, Clock, begun)))
         }
     });
     let read = reading.await.map_err(|_panic| RunError::Bug("the restore"))?;

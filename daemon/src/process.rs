@@ -8,9 +8,12 @@
 mod drive;
 pub mod environment;
 mod failure;
+mod fence;
+mod guard;
 mod guardian;
 mod input;
 mod inspect;
+mod limits;
 mod lineage;
 mod materials;
 pub mod plan;
@@ -27,6 +30,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use procd_core::Tier;
 use procd_core::settings::Limits;
+use procd_sys::cgroup::Payload;
 use procd_sys::containment::Containment;
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
@@ -44,7 +48,7 @@ use input::terminal::TerminalInput;
 use input::{InputBudget, PipeInput, Stdin};
 use inspect::TreeInspector;
 use lineage::Trees;
-use plan::Plan;
+use plan::{Ground, Plan};
 use signals::SignalQueue;
 use spawn::Start;
 
@@ -61,6 +65,8 @@ pub struct RunnerOptions {
     pub shell: Option<PathBuf>,
     /// What every child sets before its exec; the umask is the default one.
     pub child: ChildOptions,
+    /// The state folder: the guard knows it, and temporary folders of commands are made in it.
+    pub state_folder: PathBuf,
 }
 
 impl RunnerOptions {
@@ -100,6 +106,10 @@ impl RealRunner {
         let link = GuardianLink::start(containment.clone(), guardian, held)?;
         let input = Arc::new(InputBudget::new(options.limits.input_daemon_bytes));
         let trees = Arc::new(Trees::new(&containment));
+        let leftovers = fence::leftovers(&options.state_folder.join(plan::SCRATCH));
+        drop(tokio::task::spawn_blocking(move || {
+            leftovers.iter().for_each(|it| fence::remove(it))
+        }));
         let options = RwLock::new(Arc::new(options));
         Ok(Self { options, containment, link, drains, input, trees })
     }
@@ -160,9 +170,12 @@ impl Runner for RealRunner {
                 return Err(Refusal::Containment { message: reason.clone() });
             }
         };
+        let payload = self.containment.payload();
+        let controllers = payload.map(Payload::controllers).unwrap_or_default();
+        let ground = Ground { tier, controllers };
         let options = self.options();
         let request = request.clone();
-        let make = move || plan::make(&options, tier, &request);
+        let make = move || plan::make(&options, ground, &request);
         match tokio::task::spawn_blocking(make).await {
             Ok(result) => result,
             Err(error) => {

@@ -19,6 +19,7 @@ use procd_store::record::Record;
 use procd_store::scan::{Restored, RestoredProcess};
 use procd_store::session::SessionRecord;
 use procd_store::spool::{Bounds, SpoolReader};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -80,9 +81,15 @@ pub struct Report {
 }
 
 /// Turns what the store read into what the supervisor takes over.
+/// - `begun`: when the reading began: the report tells how long all of it took.
 #[must_use]
-pub fn recover(folder: &StateFolder, restored: Restored, boot_id: Uuid, clock: Clock) -> Recovered {
-    let begun = clock.monotonic();
+pub fn recover(
+    folder: &StateFolder,
+    restored: Restored,
+    boot_id: Uuid,
+    clock: Clock,
+    begun: Instant,
+) -> Recovered {
     let mut report = Report { sessions: restored.sessions.len() as u64, ..Report::default() };
     report.damage.extend(restored.damage);
     let mut processes: Vec<_> = restored

@@ -50,7 +50,7 @@ pub use roles::Standing;
 
 /// Big replies of one connection that may exist at a time beside its send queue: built, or
 /// waiting for room there.
-const TURNS: usize = 4;
+const TURNS: usize = 2;
 
 /// One connected client, as its requests see it.
 #[derive(Debug)]
@@ -285,6 +285,9 @@ impl Reply {
             | Self::LeaseAcquire(_)
             | Self::OperatorAttach(_)
             | Self::Status(_)
+            | Self::SessionList(_)
+            | Self::Metrics(_)
+            | Self::Reload(_)
             | Self::Empty(_) => Vec::new(),
         }
     }
@@ -386,7 +389,7 @@ fn log_reason(
         }
     };
     let names: Vec<_> = handles.iter().map(procd_core::Handle::shortened).collect();
-    tracing::info!(%method, reason, processes = names.join(" "), "an operator looks at output");
+    tracing::info!(target: crate::AUDIT, %method, reason, processes = names.join(" "), "an operator looks at output");
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use procd::drain::{Budgets, DrainOptions, Drains, Output};
 use procd::process::environment::EnvironmentOptions;
 use procd::process::{RealRunner, RunnerOptions};
 use procd::supervisor::runner::{
-    Given, LossCause, Order, Program, Report, ReportSender, Runner, Running, SpawnCause,
-    StartContext, StartRequest, StdinMode,
+    AskedLimits, AskedShell, Given, Guard, LossCause, Order, Program, Report, ReportSender, Runner,
+    Running, SpawnCause, StartContext, StartRequest, StdinMode,
 };
 use procd_core::life::{Request, TreeSignal};
 use procd_core::settings::{GivenLimits, Limits};
@@ -134,6 +134,7 @@ impl Harness {
     fn new(containment: Containment, launched: Launched, folder: PathBuf) -> Self {
         let (limits, _) = Limits::effective(&GivenLimits::default()).unwrap();
         let options = RunnerOptions {
+            state_folder: folder.join("state"),
             isolation: None,
             limits: Arc::new(limits),
             environment: EnvironmentOptions {
@@ -273,6 +274,10 @@ fn request(line: &str) -> StartRequest {
         workspaces: Vec::new(),
         isolate: false,
         allow_client: false,
+        shell: AskedShell::default(),
+        limits: AskedLimits::default(),
+        fence: None,
+        guard: Guard::Off,
     }
 }
 

@@ -190,6 +190,8 @@ details! {
     state: String,
     /// Index of the refused word of a command.
     word: u64,
+    /// What the system lacks: a right that cannot be held back, a limit that cannot be held.
+    missing: String,
     /// Versions the daemon speaks.
     versions: Vec<u32>,
 }

@@ -32,6 +32,17 @@ const NAMES: &[&str] = &[
 /// Every name that begins so.
 const PREFIXES: &[&str] = &["LD_", "DYLD_", "GIT_CONFIG", "GIT_SSH"];
 
+/// Variables that a service manager gives to one program alone: descriptors and sockets that no
+/// command gets. A client does not pass them on.
+pub const OF_A_SERVICE: [&str; 6] = [
+    "NOTIFY_SOCKET",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+];
+
 /// Whether a variable of this name hijacks a program.
 #[must_use]
 pub fn is_hijacking(name: &[u8]) -> bool {

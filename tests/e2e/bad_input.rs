@@ -262,26 +262,6 @@ fn process_start() {
 }
 
 #[test]
-fn what_later_brings_to_start_is_refused_by_name_and_never_ignored() {
-    let daemon = start();
-    let mut owner = daemon.owner();
-    let right = owner.start_params(&["true"], json!({}));
-    for (field, value) in [
-        ("limits", json!({"pids_max": 10})),
-        ("limits_required", json!(true)),
-        ("limits_fallback", json!("watchdog")),
-        ("env_base64", json!({"A": "/w=="})),
-    ] {
-        let mut params = right.clone();
-        params[field] = value;
-        let error = owner.wire.refused("invalid_arguments", "process/start", params);
-        assert_eq!(error["details"]["field"], field, "{error}");
-        assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
-    }
-    is_untouched(&mut owner, 0);
-}
-
-#[test]
 fn process_output() {
     let daemon = start();
     let mut owner = daemon.owner();

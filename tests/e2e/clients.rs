@@ -107,6 +107,25 @@ fn a_connection_cut_at_any_frame_of_the_story_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn a_start_in_the_foreground_whose_answer_is_lost_runs_once_and_gives_its_end() {
+    let daemon = Setup::new(Tier::Shim).start();
+    block(async {
+        let path = daemon.path().join("cut");
+        // The answers to hello, open, and the start.
+        let cutter = Cutter::start(&path, &daemon.socket(), Cut::Answer(3));
+        let connect = Connect::new().socket(&path).reconnect_time(STEP);
+        let session = Session::open(connect.connect().await.unwrap()).await.unwrap();
+        let count = daemon.cwd().join("count");
+        let line = format!("echo once >>{}; exit 3", count.display());
+        let process = session.shell(line).start().await.unwrap();
+        assert!(cutter.seen().cut.is_some());
+        assert_eq!(End::of(&process.reply().unwrap().page), Some(End::Exited { code: 3 }));
+        assert_eq!(std::fs::read_to_string(count).unwrap(), "once\n");
+        session.close(None).await.unwrap();
+    });
+}
+
+#[test]
 fn input_that_may_have_arrived_is_told_and_never_sent_again() {
     let daemon = Setup::new(Tier::Shim).start();
     let told = |name: &str, is_lost: bool| {

@@ -15,6 +15,9 @@ const CUT_EVERY: usize = 64;
 /// Cuts of one file in the gate, a count; `PROCD_TEST_ALL_CUTS` does all.
 const CUTS_MAX: usize = 3;
 
+/// An ordinary user whom nobody else is.
+const UID: u32 = 61_205;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
     Emptied,
@@ -38,6 +41,8 @@ enum Kind {
     Segment,
     Tags,
     Ballast,
+    /// The folder of one output.
+    Spool,
 }
 
 fn harms(len: usize) -> Vec<Harm> {
@@ -50,7 +55,47 @@ fn harms(len: usize) -> Vec<Harm> {
     harms
 }
 
-fn harm(path: &Path, harm: Harm) {
+/// The harms of a folder: a file or a link in its place, or nothing.
+const FOLDER_HARMS: [Harm; 4] = [Harm::Emptied, Harm::Link, Harm::Unreadable, Harm::Gone];
+
+fn harm_folder(path: &Path, harm: Harm) {
+    match harm {
+        Harm::Emptied => {
+            fs::remove_dir_all(path).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        Harm::Link => {
+            // To itself under another name: what is behind a link is nobody's output.
+            let moved = path.with_extension("moved");
+            fs::rename(path, &moved).unwrap();
+            let elsewhere = path.ancestors().nth(5).unwrap().join("elsewhere");
+            fs::remove_dir_all(&elsewhere).ok();
+            fs::rename(&moved, &elsewhere).unwrap();
+            symlink(elsewhere, path).unwrap();
+        }
+        Harm::Unreadable => {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        Harm::Gone => fs::remove_dir_all(path).unwrap(),
+        Harm::Cut(_) | Harm::Flipped(_) | Harm::Folder => unreachable!("no harm of a folder"),
+    }
+}
+
+/// Harms a file or a folder; what stands there then is the daemon's user's.
+fn harm(path: &Path, how: Harm) {
+    if path.is_dir() {
+        harm_folder(path, how)
+    } else {
+        harm_file(path, how)
+    }
+    if let Some(uid) = user()
+        && path.symlink_metadata().is_ok()
+    {
+        std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    }
+}
+
+fn harm_file(path: &Path, harm: Harm) {
     let mut bytes = fs::read(path).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     match harm {
@@ -86,8 +131,14 @@ struct Ground {
     kept: PathBuf,
 }
 
+/// Whom the daemon runs as: root could read what is unreadable.
+fn user() -> Option<u32> {
+    rustix::process::geteuid().is_root().then_some(UID)
+}
+
 fn ground() -> Ground {
-    let daemon = Setup::new(Tier::Shim).start();
+    let setup = Setup::new(Tier::Shim);
+    let daemon = user().into_iter().fold(setup, Setup::as_user).start();
     let mut owner = daemon.owner();
     for word in ["one", "two"] {
         owner.start(&["sh", "-c", &format!("echo {word}; echo err >&2")], json!({}));
@@ -141,6 +192,7 @@ impl Ground {
             Kind::Segment => spool.join("0.seg"),
             Kind::Tags => spool.join("tags"),
             Kind::Ballast => state.join("ballast"),
+            Kind::Spool => spool,
         }
     }
 
@@ -150,11 +202,12 @@ impl Ground {
     }
 
     /// Starts on the harmed folder and looks at all there is; stops again.
-    fn check(&mut self, kind: Kind, what: &str) {
+    fn check(&mut self, kind: Kind, how: Harm, what: &str) {
         self.daemon.restart();
         let mut operator = self.daemon.operator();
         let status = operator.ok("daemon/status", json!({}));
         let damage = status["restore"]["damage"].as_array().cloned().unwrap_or_default();
+        assert!(!must_be_told(kind, how) || !damage.is_empty(), "{what}: nothing is told");
         let mut wire = self.daemon.connect();
         let params = json!({"session_id": self.opened["session_id"], "loop_id": self.opened["loop_id"], "session_key": self.opened["session_key"]});
         let attached = wire.call("session/attach", params);
@@ -199,13 +252,17 @@ impl Ground {
         let is_harmed = at == 0;
         let params = json!({"process_id": process});
         let found = owner.wire.call("process/inspect", params.clone());
-        let Ok(found) = found else {
+        if let Err(error) = &found {
             // Only its own file may cost a record, and then it is told.
             let may_go = is_harmed && kind == Kind::Manifest;
-            assert!(may_go && !damage.is_empty(), "{what}: {found:?}, {damage:?}");
+            assert!(may_go && !damage.is_empty(), "{what}: {error}, {damage:?}");
+            assert_eq!(error["code"], "not_found", "{what}");
+            let is_set_aside = damage[0]["reason"].as_str().unwrap().contains("its record is lost");
+            let code = if is_set_aside { "manifest_corrupt" } else { "not_found" };
+            self.daemon.operator().refused(code, "process/inspect", params);
             return;
-        };
-        let found = &found["record"];
+        }
+        let found = &found.unwrap()["record"];
         for field in ["state", "exit_code", "finished_at", "total_bytes", "created_at"] {
             assert_eq!(found[field], record[field], "{what}: {field}");
         }
@@ -215,9 +272,33 @@ impl Ground {
             let words = if is_harmed { "two" } else { "one" };
             assert!(text.contains(words), "{what}: wrong or missing bytes in {entry}");
         } else {
-            let may_fail = is_harmed && [Kind::Index, Kind::Segment, Kind::Tags].contains(&kind);
+            let spools = [Kind::Index, Kind::Segment, Kind::Tags, Kind::Spool];
+            let may_fail = is_harmed && spools.contains(&kind);
             assert!(may_fail && entry["error"]["code"] == "spool_corrupt", "{what}: {entry}");
         }
+    }
+}
+
+/// Whether a start must find the harm. A segment is held against its sum by the first read of it; a lock, a ballast and
+/// tags cost nothing; a log that is empty, gone or ends at a whole line looks like one that was never longer.
+const fn must_be_told(kind: Kind, how: Harm) -> bool {
+    match (kind, how) {
+        (Kind::Manifest | Kind::Session, Harm::Cut(0) | Harm::Gone) => false,
+        (Kind::Manifest | Kind::Session, _) => true,
+        (Kind::Log, how) => {
+            matches!(how, Harm::Flipped(_) | Harm::Folder | Harm::Link | Harm::Unreadable)
+        }
+        (Kind::Index | Kind::Spool, Harm::Folder | Harm::Link | Harm::Unreadable) => true,
+        (
+            Kind::Format
+            | Kind::Lock
+            | Kind::Index
+            | Kind::Segment
+            | Kind::Tags
+            | Kind::Ballast
+            | Kind::Spool,
+            _,
+        ) => false,
     }
 }
 
@@ -226,20 +307,23 @@ fn matrix(kinds: &[Kind]) {
     for &kind in kinds {
         let file = ground.file(kind);
         let Ok(found) = fs::metadata(&file) else { continue };
-        for how in harms(usize::try_from(found.len()).unwrap().min(64 * 1024)) {
+        let all = if found.is_dir() {
+            FOLDER_HARMS.to_vec()
+        } else {
+            harms(usize::try_from(found.len()).unwrap().min(64 * 1024))
+        };
+        for how in all {
             let is_lock = kind == Kind::Lock && [Harm::Folder, Harm::Link].contains(&how);
-            // A ballast's bytes are worth nothing; root reads what is unreadable.
-            let is_moot = how == Harm::Unreadable && rustix::process::geteuid().is_root();
-            if is_lock || is_moot {
+            if is_lock {
                 continue;
             }
             ground.renew();
             let file = ground.file(kind);
             harm(&file, how);
-            ground.check(kind, &format!("{kind:?} {how:?}"));
+            ground.check(kind, how, &format!("{kind:?} {how:?}"));
             // And again: nothing changes any more.
             if how == Harm::Emptied {
-                ground.check(kind, &format!("{kind:?} {how:?} again"));
+                ground.check(kind, Harm::Cut(0), &format!("{kind:?} {how:?} again"));
             }
         }
     }
@@ -259,7 +343,7 @@ fn a_damaged_record_costs_itself_at_most() {
 
 #[test]
 fn a_damaged_spool_costs_its_own_output_at_most_and_never_gives_wrong_bytes() {
-    matrix(&[Kind::Index, Kind::Segment, Kind::Tags]);
+    matrix(&[Kind::Index, Kind::Segment, Kind::Tags, Kind::Spool]);
 }
 
 /// What a newer build wrote stays in its place, byte for byte.
@@ -286,6 +370,45 @@ fn files_of_a_newer_version_are_left_where_they_are() {
     }
     ground.renew();
     ground.daemon.restart();
+}
+
+/// A spool that a newer build wrote: its bytes are left alone, its record can be read.
+#[test]
+fn a_spool_of_a_newer_version_is_left_where_it_is() {
+    let mut ground = ground();
+    let file = ground.file(Kind::Index);
+    let before = fs::read(&file).unwrap();
+    let mut bytes = before.clone();
+    // The version stands behind the eight bytes of the mark; the header closes with its sum.
+    bytes[8] = 9;
+    let sum = crc32c(&bytes[..60]).to_le_bytes();
+    bytes[60..64].copy_from_slice(&sum);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&file, &bytes).unwrap();
+    ground.daemon.restart();
+    let status = ground.daemon.operator().ok("daemon/status", json!({}));
+    let damage = status["restore"]["damage"].to_string();
+    assert!(damage.contains("has format 9"), "{damage}");
+    let mut wire = ground.daemon.operator();
+    let process = handle(&ground.records[0]);
+    let record = wire.ok("process/inspect", json!({"process_id": process}))["record"].take();
+    assert_eq!(record["state"], "exited", "{record}");
+    ground.daemon.terminate();
+    assert!(ground.daemon.ended().success());
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    // What can be read again is: nothing was marked for good.
+    fs::write(&file, before).unwrap();
+    ground.daemon.restart();
+    let mut owner = attach(&ground);
+    assert_eq!(owner.text(&process), "two\nerr\n");
+}
+
+fn attach(ground: &Ground) -> Owner {
+    let opened = ground.opened.clone();
+    let mut wire = ground.daemon.connect();
+    let params = json!({"session_id": opened["session_id"], "loop_id": opened["loop_id"], "session_key": opened["session_key"]});
+    wire.ok("session/attach", params);
+    Owner::attached(wire, opened, ground.daemon.cwd())
 }
 
 /// Bit by bit: the few bytes here need no table.

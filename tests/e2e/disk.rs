@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
+    path::Path,
     time::Duration,
 };
 
@@ -141,6 +142,167 @@ fn a_full_disk_refuses_starts_saves_ends_and_loses_nothing_that_was_told() {
     leave(daemon);
 }
 
+/// Whether each failure that was asked for has been injected.
+fn all_fired(trace: &Path, points: &str) -> bool {
+    let fired = fs::read_to_string(trace).unwrap_or_default();
+    let names = points.split(',').filter_map(|point| point.split('=').next());
+    names.clone().all(|name| fired.lines().any(|line| line == name))
+}
+
+/// While the log cannot be written an end is told with `durable: false`, and nothing is offered; it is saved as soon as
+/// that is possible, and offered then, under one id.
+#[test]
+fn an_end_that_is_not_saved_says_so_and_is_saved_once_that_is_possible() {
+    let mut daemon = Setup::new(Tier::Shim).prepare();
+    let points = "log-before-write=enospc@8-20";
+    daemon.with_failpoints(points);
+    daemon.restart();
+    let fired = daemon.path().join("trace.failed");
+    let mut owner = daemon.owner();
+    owner.wire.ok("events/subscribe", json!({"notifications": true}));
+    let mut running = vec![owner.background(&["sleep", "600"])];
+    // Until the log fails: whoever starts then is refused, and none of it runs.
+    wait::until_true("the log fails", wait::STEP, || {
+        let params = owner.start_params(&["sleep", "600"], json!({"background": true}));
+        match owner.wire.call("process/start", params) {
+            Ok(entry) => running.push(handle(&entry)),
+            Err(error) => assert_eq!(error["details"]["cause"], "storage", "{error}"),
+        }
+        all_fired(&fired, points)
+    });
+    let stopped = owner.stop(&running[0], "kill", 0);
+    assert_eq!(stopped["state"], "killed", "{stopped}");
+    let failures = fs::read_to_string(&fired).unwrap().lines().count();
+    let is_told = stopped["durable"] == false;
+    // While the log still failed after the reply, the end cannot have been saved before it.
+    assert!(is_told || failures == 13, "after {failures} failures: {stopped}");
+    let offered = owner.wire.take_notices();
+    let is_offered =
+        offered.iter().any(|one| one["params"]["notification"]["process_id"] == running[0]);
+    assert!(!(is_told && is_offered), "offered before it was durable: {offered:?}");
+    wait::until_true("it is saved", wait::STEP * 2, || {
+        owner.record(&running[0])["durable"] != false
+            && daemon.operator().ok("daemon/status", json!({}))["degraded"].is_null()
+    });
+    let saved = owner.record(&running[0]);
+    daemon.kill();
+    daemon.without_failpoints();
+    daemon.restart();
+    let mut again = attach(&daemon, &owner.opened);
+    assert_eq!(again.record(&running[0])["finished_at"], saved["finished_at"]);
+    again.wire.ok("events/subscribe", json!({"notifications": true}));
+    let notice = again.wire.next_notice().unwrap();
+    assert!(notice["params"]["notification"]["command_id"].is_string(), "{notice}");
+}
+
+/// Every byte that the state folder takes of its disk.
+fn taken(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(found) = path.symlink_metadata() else { return 0 };
+    let below = fs::read_dir(path).into_iter().flatten().flatten();
+    found.blocks() * 512 + below.map(|entry| taken(&entry.path())).sum::<u64>()
+}
+
+/// The least recently used go first, what runs and what is pinned stays; without room a start is refused by name.
+#[test]
+fn the_state_folder_stays_within_its_bytes() {
+    const DISK_BYTES: u64 = 24 << 20;
+    let daemon = Setup::new(Tier::Shim)
+        .limit(&format!("disk_bytes = {DISK_BYTES}"))
+        .limit("spool_process_bytes = 4194304")
+        .limit("pinned_session_bytes = 20000000")
+        .start();
+    let probe = binaries::probe();
+    let mut owner = daemon.owner();
+    let writes = |owner: &mut Owner, bytes: &str| {
+        let more = json!({"limit_bytes": 1});
+        handle(&owner.start(&[&probe, "write", bytes], more))
+    };
+    let running = owner.background_shell("echo here; exec sleep 600");
+    let pinned = writes(&mut owner, "2000000");
+    owner.wire.ok("process/pin", json!({"process_id": pinned, "pinned": true}));
+    let first = writes(&mut owner, "2000000");
+    let mut last = String::new();
+    for _ in 0..16 {
+        last = writes(&mut owner, "2000000");
+    }
+    wait::until_true("the oldest is evicted, with its files", wait::STEP, || {
+        let found = owner.wire.call("process/inspect", json!({"process_id": first}));
+        found.is_err_and(|error| error["code"] == "not_found")
+            && taken(&daemon.state()) <= DISK_BYTES
+    });
+    for kept in [&running, &pinned, &last] {
+        assert_eq!(owner.record(kept)["process_id"], **kept);
+    }
+    // Between starts and ends too: one that runs and writes lets the ended ones make room.
+    let line = format!("sleep 0.1; {probe} write 4000000; exec sleep 600");
+    let growing: Vec<String> = (0..3).map(|_| owner.background_shell(&line)).collect();
+    wait::until_true("all is written, within the bytes", wait::STEP, || {
+        growing.iter().all(|one| owner.record(one)["total_bytes"].as_u64() >= Some(0))
+            && growing.iter().all(|one| {
+                owner.output(one, json!({"cursor": 0, "limit_bytes": 1}))["total_bytes"].as_u64()
+                    >= Some(4_000_000)
+            })
+            && taken(&daemon.state()) <= DISK_BYTES
+    });
+    // All that is left is pinned or runs: no room for one segment is a refusal.
+    let error = loop {
+        let more = json!({"background": true});
+        let params = owner.start_params(&["sh", "-c", &line], more);
+        match owner.wire.call("process/start", params) {
+            Ok(entry) => {
+                let process = handle(&entry);
+                wait::until_true("it is written", wait::STEP, || {
+                    let read = owner.output(&process, json!({"cursor": 0, "limit_bytes": 1}));
+                    read["total_bytes"].as_u64() >= Some(4_000_000)
+                });
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error["code"], "output_quota_exceeded", "{error}");
+    let details = &error["details"];
+    assert_eq!((&details["limit"], &details["scope"]), (&json!("disk_bytes"), &json!("daemon")));
+    assert_eq!(details["max"], DISK_BYTES);
+    assert_eq!(owner.record(&pinned)["pinned"], true);
+    assert_eq!(owner.record(&running)["state"], "running");
+}
+
+/// Pins of a session, and of all, have ceilings that name themselves.
+#[test]
+fn pins_have_their_ceilings() {
+    let daemon = Setup::new(Tier::Shim)
+        .limit("pinned_session_bytes = 1500")
+        .limit("pinned_daemon_bytes = 2500")
+        .start();
+    let probe = binaries::probe();
+    let pin = |owner: &mut Owner, process: &str, pinned: bool| {
+        owner.wire.call("process/pin", json!({"process_id": process, "pinned": pinned}))
+    };
+    let (mut one, mut two, mut three) = (daemon.owner(), daemon.owner(), daemon.owner());
+    let first = handle(&one.start(&[&probe, "write", "1000"], json!({})));
+    let second = handle(&one.start(&[&probe, "write", "1000"], json!({})));
+    assert_eq!(pin(&mut one, &first, true).unwrap()["pinned_bytes"], 1000);
+    let refused = |error: Value, scope: &str, max: u64, in_use: u64| {
+        assert_eq!(error["code"], "output_quota_exceeded", "{error}");
+        let limit = format!("pinned_{scope}_bytes");
+        let wanted = json!({"limit": limit, "scope": scope, "max": max, "in_use": in_use});
+        assert_eq!(error["details"], wanted, "{error}");
+    };
+    refused(pin(&mut one, &second, true).unwrap_err(), "session", 1500, 1000);
+    let other = handle(&two.start(&[&probe, "write", "1000"], json!({})));
+    pin(&mut two, &other, true).unwrap();
+    let last = handle(&three.start(&[&probe, "write", "1000"], json!({})));
+    refused(pin(&mut three, &last, true).unwrap_err(), "daemon", 2500, 2000);
+    // Given back, there is room again; a second time changes nothing.
+    assert_eq!(pin(&mut one, &first, false).unwrap()["pinned_bytes"], 0);
+    assert_eq!(pin(&mut one, &first, false).unwrap()["pinned_bytes"], 0);
+    pin(&mut three, &last, true).unwrap();
+    one.wire.ok("process/remove", json!({"process_id": first}));
+    three.wire.ok("process/remove", json!({"process_id": last}));
+    pin(&mut one, &second, true).unwrap();
+}
+
 #[test]
 fn a_failing_sync_or_write_loses_nothing_that_was_told() {
     if procd_tests::namespace::has_run_inside(
@@ -161,10 +323,11 @@ fn a_failing_sync_or_write_loses_nothing_that_was_told() {
             .limit("running_loop_max = 16")
             .prepare();
         daemon.with_failpoints(points);
+        let fired = daemon.path().join("trace.failed");
         daemon.restart();
         let load = Load::begin(&daemon, &told, Seed(3).next());
         wait::until_true("the load has worked", wait::STEP, || {
-            load.has_worked(Duration::from_millis(400), 25)
+            load.has_worked(Duration::from_millis(400), 25) && all_fired(&fired, points)
         });
         daemon.kill();
         load.finish(&mut told);

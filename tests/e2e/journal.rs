@@ -107,6 +107,38 @@ both_tiers_inside! {
         assert_eq!(fs::read_to_string(ran).unwrap(), "ran\n");
     }
 
+    /// The connection is gone before the reply, then the daemon: the same request is the same process, another body is
+    /// refused, and it ran once.
+    fn a_start_whose_connection_was_dropped_before_its_reply_runs_once(tier) {
+        let mut daemon = Setup::new(tier).start();
+        let mut owner = daemon.owner();
+        let line = "echo ran >> ran; exec sleep 600";
+        let key = json!({"background": true, "request_key": "dropped"});
+        let params = owner.start_params(&["sh", "-c", line], key);
+        let mut gone = owner.attach(daemon.connect());
+        gone.wire.send("process/start", params.clone());
+        drop(gone);
+        let ran = daemon.cwd().join("ran");
+        let first = handle(&owner.wire.ok("process/start", params.clone()));
+        wait::until_true("it runs", wait::STEP, || ran.exists());
+        let mut other = params.clone();
+        other["label"] = json!("another");
+        let error = owner.wire.refused("idempotency_collision", "process/start", other.clone());
+        assert_eq!(error["details"]["field"], "request_key", "{error}");
+        daemon.kill();
+        daemon.restart();
+        let mut again = owner.attach(daemon.connect());
+        let entry = again.wire.ok("process/start", params.clone());
+        assert_eq!((handle(&entry), &entry["state"]), (first.clone(), &json!("lost_on_restore")));
+        again.wire.refused("idempotency_collision", "process/start", other);
+        assert_eq!(again.list().len(), 1);
+        assert_eq!(fs::read_to_string(&ran).unwrap(), "ran\n");
+        // Once its record is removed the key still tells what it was.
+        again.wire.ok("process/remove", json!({"process_id": first}));
+        let error = again.wire.refused("not_found", "process/start", params);
+        assert_eq!(error["details"]["process_id"], json!(first));
+    }
+
     /// A folder reached by a link counts where it really is.
     fn a_session_with_workspaces_runs_commands_only_inside_them(tier) {
         let daemon = Setup::new(tier).start();
@@ -145,15 +177,17 @@ both_tiers_inside! {
         let mut waiting = owner.attach(daemon.connect());
         let params = waiting.start_params(&["true"], json!({"queue_timeout_ms": 600_000}));
         waiting.wire.send("process/start", params);
-        // What is full for one more says whether it waits: first the queue is, then the loop.
-        let mut is_full = |limit: &str| {
+        drop(waiting);
+        // The daemon has come to the end of that connection, and the queue has room again.
+        let mut operator = daemon.operator();
+        wait::until_true("it is gone", wait::STEP, || {
+            operator.ok("daemon/status", json!({}))["connections"] == 2
+        });
+        wait::until_true("it is not queued", wait::STEP, || {
             let params = owner.start_params(&["true"], json!({"queue_timeout_ms": 1}));
             let error = owner.wire.call("process/start", params).unwrap_err();
-            error["details"]["limit"] == limit
-        };
-        wait::until_true("it is queued", wait::STEP, || is_full("queued_session_max"));
-        drop(waiting);
-        wait::until_true("it is not any more", wait::STEP, || is_full("running_loop_max"));
+            error["details"]["limit"] == "running_loop_max"
+        });
         owner.stop(&running, "kill", 0);
         wait::until_true("the slot is free", wait::STEP, || {
             let params = owner.start_params(&["true"], json!({}));

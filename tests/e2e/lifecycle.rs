@@ -17,8 +17,8 @@ both_tiers! {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
         let probe = binaries::probe();
-        for code in 0..=255 {
-            let entry = owner.start(&[&probe, "exit", &code.to_string()], json!({}));
+        for (code, tty) in (0..=255).flat_map(|code| [(code, false), (code, true)]) {
+            let entry = owner.start(&[&probe, "exit", &code.to_string()], json!({"tty": tty}));
             assert_eq!(entry["state"], "exited", "{entry}");
             assert_eq!(entry["reason"], "exited", "{entry}");
             assert_eq!(entry["exit_code"], code, "{entry}");
@@ -29,8 +29,10 @@ both_tiers! {
     fn every_fatal_signal_comes_back_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        for signal in (1..=64).filter(|signal| !HARMLESS.contains(signal)) {
-            let entry = owner.start(&["sh", "-c", &format!("kill -{signal} $$; exit 99")], json!({}));
+        let fatal = (1..=64).filter(|signal| !HARMLESS.contains(signal));
+        for (signal, tty) in fatal.flat_map(|signal| [(signal, false), (signal, true)]) {
+            let line = format!("kill -{signal} $$; exit 99");
+            let entry = owner.start(&["sh", "-c", &line], json!({"tty": tty}));
             assert_eq!(entry["state"], "exited", "{signal}: {entry}");
             assert_eq!(entry["exit_code"], 128 + signal, "{signal}: {entry}");
             assert_eq!(entry["leader"]["signal"], signal, "{signal}: {entry}");

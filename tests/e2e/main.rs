@@ -57,6 +57,7 @@ macro_rules! both_tiers_inside {
     )+};
 }
 
+mod access;
 mod bad_input;
 mod children;
 mod classification;
@@ -66,14 +67,19 @@ mod damage;
 mod disk;
 mod documents;
 mod endurance;
+mod environment;
 mod faults;
 mod field_cases;
+mod foreign;
+mod hostile;
 mod input;
 mod isolation;
 mod journal;
 mod kept;
+mod leases;
 mod lifecycle;
 mod limits;
+mod notices;
 mod operate;
 mod operators;
 mod output;
@@ -82,6 +88,7 @@ mod protocol;
 mod races;
 mod real_work;
 mod recovery;
+mod resources;
 mod signals;
 mod slow;
 mod spool_disk;

@@ -1,6 +1,6 @@
 //! What an operator works with: every command of procctl as text, as JSON and by its exit code;
-//! real terminals; sentences; the daemon's metrics, configuration and service manager; the package
-//! and the page for operators.
+//! sentences; the daemon's metrics, configuration and service manager; the package and the page for
+//! operators.
 
 mod commands;
 mod help;
@@ -11,7 +11,6 @@ mod page;
 mod sentences;
 mod service;
 mod settings;
-mod terminals;
 
 use std::process::Command;
 
@@ -38,7 +37,7 @@ fn started(daemon: &Daemon, label: &str, words: &[&str]) -> String {
 fn json_of(daemon: &Daemon, words: &[&str]) -> Value {
     let words = [words, &["--format", "json"]].concat();
     let text = ctl(daemon, &words).success();
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
+    serde_json::from_str(&text).expect("JSON")
 }
 
 /// The names in a JSON object, in their order.

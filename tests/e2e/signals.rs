@@ -109,6 +109,31 @@ both_tiers! {
         assert_eq!((reply["results"][0]["process_id"].clone(), reply["results"][0]["state"].clone()), (json!(third), json!("terminated")), "{reply}");
     }
 
+    /// The same, each asked for by itself.
+    fn twenty_stops_at_once_take_one_grace_period(tier) {
+        let daemon = Setup::new(tier).limit("running_loop_max = 30").start();
+        let mut owner = daemon.owner();
+        let probe = procd_tests::binaries::probe();
+        let processes: Vec<String> = (0..20).map(|_| {
+            let process = owner.background(&[&probe, "ignore-term", "600"]);
+            owner.output(&process, json!({"wait": "any"}));
+            process
+        }).collect();
+        let before = wait::now();
+        let ids: Vec<u64> = processes.iter().map(|process| {
+            let params = json!({"process_id": process, "mode": "terminate", "grace_ms": 2000});
+            owner.wire.send("process/stop", params)
+        }).collect();
+        for id in ids {
+            let result = owner.wire.reply(id).unwrap();
+            assert_eq!((&result["state"], &result["escalated"]), (&json!("killed"), &json!(true)), "{result}");
+        }
+        let took = before.elapsed().as_millis();
+        println!("20 stops of stubborn processes, each with a grace of 2000 ms: {took} ms");
+        // One after the other they take forty seconds.
+        assert!((2000..20_000).contains(&took), "{took}");
+    }
+
     fn a_child_has_the_umask_that_was_asked_for(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();

@@ -443,13 +443,18 @@ impl Daemon {
         self.child.as_mut()?.try_wait().expect("look at the daemon")
     }
 
-    /// What an operator sees now, for the message of a failure.
+    /// What an operator sees now, for the message of a failure: on a thread of its own, since a
+    /// panic for want of an answer would end the whole run here.
     fn snapshot(&self) -> Option<Value> {
-        let mut wire = Wire::bare(&self.socket()).ok()?;
-        wire.patience = Duration::from_secs(2);
-        wire.hello().ok()?;
-        wire.call("operator/attach", json!({"reason": "failed test"})).ok()?;
-        wire.call("process/list", json!({"limit": 100})).ok()
+        let socket = self.socket();
+        let look = move || {
+            let mut wire = Wire::bare(&socket).ok()?;
+            wire.patience = Duration::from_secs(10);
+            wire.hello().ok()?;
+            wire.call("operator/attach", json!({"reason": "failed test"})).ok()?;
+            wire.call("process/list", json!({"limit": 100})).ok()
+        };
+        std::thread::spawn(look).join().ok().flatten()
     }
 
     #[expect(clippy::print_stderr, reason = "a failed test shows what the daemon knew")]

@@ -20,7 +20,6 @@ pub mod run;
 pub mod skip;
 #[cfg(test)]
 mod tidy;
-pub mod tmux;
 pub mod wait;
 pub mod wire;
 

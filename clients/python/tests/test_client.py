@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import unittest
+from pathlib import Path
 from typing import Any
 
 from procd_client import (
@@ -167,12 +167,14 @@ class Calls(ScriptedCase):
         async with Client.connect(self.socket, reconnect=0.05) as client:
             session = await within(Session.open(client))
             await within(served)
-            os.unlink(self.socket)
+            Path(self.socket).unlink(missing_ok=True)
             with self.assertRaises(NoDaemon):
                 await within(session.process(ID).wait())
             await client.close()
             with self.assertRaises(Disconnected):
                 await within(session.process(ID).wait())
+            with self.assertRaises(Disconnected):
+                await within(session.notifications().next())
 
     async def test_a_wait_without_a_match_says_how_things_stand(self) -> None:
         async def script(daemon: Scripted) -> None:

@@ -16,16 +16,6 @@ use procd_protocol::hijack;
 
 use crate::exit::CtlError;
 
-/// What a service manager gave to this program alone.
-const OWN: [&str; 6] = [
-    "NOTIFY_SOCKET",
-    "LISTEN_PID",
-    "LISTEN_FDS",
-    "LISTEN_FDNAMES",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-];
-
 /// What the daemon gives to every command by itself (spec, containment, *Environment*), `PATH`
 /// aside: without it hardly anything runs.
 const BASELINE: [&str; 22] = [
@@ -79,7 +69,7 @@ pub(crate) fn inherited(variables: impl IntoIterator<Item = (OsString, OsString)
 }
 
 fn is_passed(name: &str) -> bool {
-    let refused = hijack::is_hijacking(name.as_bytes()) || OWN.contains(&name);
+    let refused = hijack::is_hijacking(name.as_bytes()) || hijack::OF_A_SERVICE.contains(&name);
     // The shell's exported functions (`BASH_FUNC_name%%`) are names like any other.
     !refused && !name.is_empty() && !name.contains('=')
 }

@@ -1,21 +1,13 @@
 //! The environment of a command: that of the bridge, which is what its host was configured with,
-//! without what a command must not get.
+//! without what a command must not get: names that hijack a program, what a service manager gave to
+//! the bridge alone, and the place of its session.
 
 use std::ffi::OsString;
 
 use procd_protocol::hijack;
 use procd_protocol::v1::Env;
 
-/// What was given to the bridge alone: by a service manager, or to find its session by.
-const OWN: [&str; 7] = [
-    "NOTIFY_SOCKET",
-    "LISTEN_PID",
-    "LISTEN_FDS",
-    "LISTEN_FDNAMES",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "PROCD_SESSION_FILE",
-];
+use crate::arguments::SESSION_FILE_VARIABLE;
 
 /// The variables that are passed on. Left out are names that hijack a program, which the daemon
 /// refuses, and values that are not UTF-8.
@@ -25,7 +17,8 @@ pub(crate) fn passed(variables: impl IntoIterator<Item = (OsString, OsString)>) 
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let passed = texts.filter(|(name, _)| {
         let is_odd = name.is_empty() || name.contains('=');
-        !is_odd && !hijack::is_hijacking(name.as_bytes()) && !OWN.contains(&name.as_str())
+        let is_own = name == SESSION_FILE_VARIABLE || hijack::OF_A_SERVICE.contains(&name.as_str());
+        !is_odd && !is_own && !hijack::is_hijacking(name.as_bytes())
     });
     Env(passed.map(|(name, value)| (name, Some(value))).collect())
 }

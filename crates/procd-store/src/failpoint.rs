@@ -1,15 +1,16 @@
 //! Named points for the fault tests, at every step that reaches the disk or the guardian. Absent
 //! from release builds: without the feature `failpoints` each point is nothing.
 //!
-//! `PROCD_FAILPOINTS="name=deed,name2=deed@3"`; with `@n` only the n-th passage of the point
-//! counts, else each. The deeds:
+//! `PROCD_FAILPOINTS="name=deed,name2=deed@3,name3=deed@3-9"`; with `@n` only the n-th passage of
+//! the point counts, with `@n-m` those from the n-th to the m-th, else each. The deeds:
 //! * `crash`: the daemon ends by SIGKILL, here;
 //! * `pause:MS`: the calling thread is held that long;
 //! * `enospc`, `eio`: the operation behind the point fails ([`fail`] only);
 //! * `value:N`: a number in place of a constant ([`value`] only).
 //!
 //! `PROCD_FAILPOINT_TRACE=FILE`: the name of the point that was passed last stands in this file,
-//! and behind it that of the point at which a thread is held, if one is.
+//! and behind it that of the point at which a thread is held, if one is. Beside it, in
+//! `FILE.failed`, stands a line for each failure that was injected.
 
 #[cfg(feature = "failpoints")]
 pub use imp::{fail, hit, value};
@@ -62,8 +63,8 @@ mod imp {
     #[derive(Debug)]
     struct Point {
         deed: Deed,
-        /// The passage that counts; none = each.
-        nth: Option<u64>,
+        /// The passages that count; none = each.
+        nth: Option<std::ops::RangeInclusive<u64>>,
         passed: AtomicU64,
     }
 
@@ -82,7 +83,10 @@ mod imp {
 
     fn parse((name, text): (&str, &str)) -> Option<(String, Point)> {
         let (deed, nth) = match text.split_once('@') {
-            Some((deed, nth)) => (deed, Some(nth.parse().ok()?)),
+            Some((deed, nth)) => {
+                let (first, last) = nth.split_once('-').unwrap_or((nth, nth));
+                (deed, Some(first.parse().ok()?..=last.parse().ok()?))
+            }
             None => (text, None),
         };
         let deed = match deed.split_once(':') {
@@ -107,12 +111,21 @@ mod imp {
         }
     }
 
+    fn note_failure(name: &str) {
+        if let Some(path) = variable("PROCD_FAILPOINT_TRACE")
+            && let Ok(mut file) =
+                File::options().create(true).append(true).open(format!("{path}.failed"))
+        {
+            io::Write::write_all(&mut file, format!("{name}\n").as_bytes()).ok();
+        }
+    }
+
     /// The deed of this passage.
     fn pass(name: &str) -> Option<Deed> {
         trace(0, name);
         let point = POINTS.get_or_init(load).get(name)?;
         let passed = point.passed.fetch_add(1, Ordering::AcqRel) + 1;
-        point.nth.is_none_or(|nth| nth == passed).then_some(point.deed)
+        point.nth.as_ref().is_none_or(|nth| nth.contains(&passed)).then_some(point.deed)
     }
 
     /// Passes a named point.
@@ -128,7 +141,10 @@ mod imp {
             None | Some(Deed::Value(_)) => {}
             Some(Deed::Crash) => crash(),
             Some(Deed::Pause(time)) => pause(name, time),
-            Some(Deed::Fail(errno)) => return Err(errno.into()),
+            Some(Deed::Fail(errno)) => {
+                note_failure(name);
+                return Err(errno.into());
+            }
         }
         Ok(())
     }

@@ -13,6 +13,8 @@ pub mod event;
 pub mod failpoint;
 mod file;
 pub mod folder;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod histogram;
 pub mod log;
 pub mod manifest;

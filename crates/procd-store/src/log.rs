@@ -6,6 +6,23 @@
 //! Source: spec, events, *Commit log and journals*.
 
 mod committer;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::line::{Line, decode};
+
+    /// What a line is.
+    pub(crate) fn line(bytes: &[u8]) -> String {
+        match decode(bytes) {
+            Line::Batch(records) => {
+                let kinds: Vec<_> =
+                    records.iter().map(|one| one.record.payload.kind().to_string()).collect();
+                kinds.join(" ")
+            }
+            Line::Newer => "newer".to_owned(),
+            Line::Bad(what) => what,
+        }
+    }
+}
 mod index;
 mod line;
 mod parts;

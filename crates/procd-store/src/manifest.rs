@@ -147,6 +147,12 @@ fn read_path(path: &Path) -> Result<ManifestFile, StoreError> {
     })
 }
 
+/// What is wrong with a line, for the fuzzer.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_line(line: &[u8]) -> Result<(), String> {
+    decode(line).map(drop)
+}
+
 fn newer(line: &[u8]) -> Option<u64> {
     let form: VersionIn = serde_json::from_slice(line).ok()?;
     Some(form.record.version).filter(|&version| version > u64::from(RECORD_VERSION))

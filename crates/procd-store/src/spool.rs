@@ -58,6 +58,27 @@
 //! entries. Chunks of one source that arrive within 10 ms of
 //! the first of them share a tag.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::index;
+
+    /// Makes the checksums of an index fit again.
+    pub(crate) fn seal_again(bytes: &mut [u8]) {
+        index::seal_again(bytes);
+    }
+
+    /// What an index is.
+    pub(crate) fn index(bytes: &[u8]) -> String {
+        match index::decode(bytes) {
+            Ok((_, Some(slot))) => {
+                let (segments, holes) = (slot.segments.len().min(9), slot.holes.len().min(9));
+                format!("{segments} segments, {holes} holes, sealed {}", slot.head.sealed.is_some())
+            }
+            Ok((_, None)) => "no slot".to_owned(),
+            Err(what) => what.to_owned(),
+        }
+    }
+}
 mod index;
 mod reader;
 mod restore;

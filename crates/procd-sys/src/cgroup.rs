@@ -5,6 +5,7 @@
 //! writes are repeated until the leaf is seen empty; notifications of `cgroup.events` come at
 //! most each 10 ms, so it is re-read.
 
+pub mod controllers;
 pub mod discover;
 mod leaf;
 mod payload;

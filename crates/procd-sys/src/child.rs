@@ -3,16 +3,20 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 
-use crate::image::Image;
+use crate::image::{ChildLimits, Image};
 use crate::message::Stage;
 use crate::raw::{self, ExecArrays};
 
 /// Where the child keeps its end of the exec pipe: the first number behind the streams.
 const REPORT_FD: RawFd = 3;
+/// Where it keeps its fence, behind that.
+const FENCE_FD: RawFd = 4;
+/// Above everything that is placed by number.
+const ASIDE_FD: RawFd = 8;
 /// The exit code of a child that could not exec. Nobody sees it: the pipe tells more.
 const UNEXECUTED: c_int = 127;
 /// Bytes of a report: the stage, then the errno.
@@ -23,6 +27,8 @@ const REPORT_BYTES: usize = 5;
 pub(crate) struct ChildDescriptors {
     pub(crate) folder: OwnedFd,
     pub(crate) streams: [OwnedFd; 3],
+    /// What it is to be held to.
+    pub(crate) fence: Option<OwnedFd>,
 }
 
 /// A child ready to be: what it needs, in memory that was allocated before the fork.
@@ -132,17 +138,30 @@ impl<'a> Prepared<'a> {
                 raw::exit_now(UNEXECUTED);
             }
         }
+        // Last: it would forbid some of the above.
+        if self.descriptors.fence.is_some() {
+            raw::landlock_restrict(FENCE_FD).map_err(at(Stage::Fence))?;
+        }
         Ok(())
     }
 
-    /// The streams to 0-2, the folder entered, the report to 3, everything else closed.
+    /// The streams to 0-2, the folder entered, the report to 3, a fence to 4, everything else
+    /// closed.
     fn place_descriptors(&self, report: RawFd) -> io::Result<()> {
         for (stream, place) in self.descriptors.streams.iter().zip(0..) {
             raw::duplicate(stream.as_raw_fd(), place, false)?;
         }
         let entered = rustix::process::fchdir(self.descriptors.folder.as_fd());
+        // Aside first: the report's place may be where it is now.
+        let fence = self.descriptors.fence.as_ref();
+        let aside = fence.map(|fence| rustix::io::fcntl_dupfd_cloexec(fence, ASIDE_FD));
         raw::duplicate(report, REPORT_FD, true)?;
-        raw::close_range(REPORT_FD.unsigned_abs() + 1, u32::MAX)?;
+        let mut last = REPORT_FD;
+        if let Some(aside) = aside {
+            raw::duplicate(aside?.into_raw_fd(), FENCE_FD, true)?;
+            last = FENCE_FD;
+        }
+        raw::close_range(last.unsigned_abs() + 1, u32::MAX)?;
         if let Err(errno) = entered {
             let [a, b, c, d] = errno.raw_os_error().to_le_bytes();
             let _told = raw::write(REPORT_FD, &[Stage::Folder as u8, a, b, c, d]);
@@ -167,6 +186,7 @@ impl<'a> Prepared<'a> {
                 raw::close_range(file.unsigned_abs(), file.unsigned_abs())?;
             }
         }
+        set_resource_limits(options.limits)?;
         if options.no_new_privileges {
             rustix::thread::set_no_new_privs(true)?;
         }
@@ -186,6 +206,28 @@ impl<'a> Prepared<'a> {
         }
         answer
     }
+}
+
+/// Soft and hard, so that what is set cannot be raised again; never above what there was.
+/// Async-signal-safe.
+fn set_resource_limits(limits: ChildLimits) -> io::Result<()> {
+    let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes } = limits;
+    // A second between the two, so that SIGXCPU can be seen.
+    let cpu = cpu_seconds.map(|seconds| (seconds, seconds.saturating_add(1)));
+    let same = |limit: Option<u64>| limit.map(|limit| (limit, limit));
+    let all = [
+        (Resource::Nofile, same(open_files)),
+        (Resource::Core, same(core_bytes)),
+        (Resource::Cpu, cpu),
+        (Resource::As, same(address_space_bytes)),
+    ];
+    for (resource, wanted) in all {
+        let Some((soft, hard)) = wanted else { continue };
+        let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let limit = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
+        rustix::process::setrlimit(resource, limit)?;
+    }
+    Ok(())
 }
 
 /// Reads the exec pipe, which does not block.

@@ -33,6 +33,23 @@ pub struct ChildOptions {
     pub oom_score_adj: Option<i32>,
     /// Whether stdout is a terminal that becomes the controlling one.
     pub terminal: bool,
+    /// Whether a fence comes along, which is closed around the child: see [`crate::landlock`].
+    pub fenced: bool,
+    /// Limits of the process itself.
+    pub limits: ChildLimits,
+}
+
+/// Limits that a process gets and hands on to its children, each its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChildLimits {
+    /// Open files, a count.
+    pub open_files: Option<u64>,
+    /// Bytes of a core.
+    pub core_bytes: Option<u64>,
+    /// Seconds of CPU: SIGXCPU, a second later SIGKILL.
+    pub cpu_seconds: Option<u64>,
+    /// Bytes of address space.
+    pub address_space_bytes: Option<u64>,
 }
 
 impl Default for ChildOptions {
@@ -44,6 +61,8 @@ impl Default for ChildOptions {
             nice: None,
             oom_score_adj: None,
             terminal: false,
+            fenced: false,
+            limits: ChildLimits::default(),
         }
     }
 }
@@ -96,11 +115,17 @@ impl Image {
         }
         let options = &self.options;
         writer = writer.u32(options.umask).u8(options.no_new_privileges.into());
-        writer = writer.u8(options.terminal.into());
-        writer = match options.open_files_soft {
-            Some(soft) => writer.u8(1).u64(soft),
-            None => writer.u8(0),
-        };
+        writer = writer.u8(options.terminal.into()).u8(options.fenced.into());
+        let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes } =
+            options.limits;
+        let numbers =
+            [options.open_files_soft, open_files, core_bytes, cpu_seconds, address_space_bytes];
+        for number in numbers {
+            writer = match number {
+                Some(number) => writer.u8(1).u64(number),
+                None => writer.u8(0),
+            };
+        }
         for number in [options.nice, options.oom_score_adj] {
             writer = match number {
                 Some(number) => writer.u8(1).i32(number),
@@ -124,7 +149,12 @@ impl Image {
         let umask = from.u32()?;
         let no_new_privileges = from.bool()?;
         let terminal = from.bool()?;
-        let open_files_soft = if from.bool()? { Some(from.u64()?) } else { None };
+        let fenced = from.bool()?;
+        let mut numbers = [None; 5];
+        for number in &mut numbers {
+            *number = if from.bool()? { Some(from.u64()?) } else { None };
+        }
+        let [open_files_soft, open_files, core_bytes, cpu_seconds, address_space_bytes] = numbers;
         let nice = if from.bool()? { Some(from.i32()?) } else { None };
         let oom_score_adj = if from.bool()? { Some(from.i32()?) } else { None };
         from.end(())?;
@@ -135,6 +165,8 @@ impl Image {
             nice,
             oom_score_adj,
             terminal,
+            fenced,
+            limits: ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes },
         };
         Ok(Self { candidates, argv, envp, options })
     }
@@ -163,6 +195,8 @@ mod tests {
                 open_files_soft: Some(1024),
                 nice: Some(-5),
                 terminal: true,
+                fenced: true,
+                limits: ChildLimits { core_bytes: Some(0), ..ChildLimits::default() },
                 ..ChildOptions::default()
             },
         };

@@ -19,6 +19,7 @@ pub mod guardian;
 pub mod image;
 pub mod inherited;
 pub mod isolation;
+pub mod landlock;
 pub mod members;
 pub mod message;
 pub mod names;
@@ -30,4 +31,4 @@ mod shim;
 pub mod terminal;
 mod wait;
 
-pub use members::{Sent, Signalled, is_alive, live_tree};
+pub use members::{Sent, Signalled, cpu_ms, is_alive, live_tree};

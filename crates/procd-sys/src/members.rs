@@ -167,6 +167,14 @@ pub fn is_alive(pid: i32) -> bool {
     Pid::from_raw(pid).and_then(procfs::stat).is_some_and(|stat| !stat.zombie)
 }
 
+/// CPU time of a process that is not reaped, milliseconds.
+#[must_use]
+pub fn cpu_ms(pid: i32) -> Option<u64> {
+    let stat = procfs::stat(Pid::from_raw(pid)?)?;
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    Some(stat.cpu_ticks.saturating_mul(1000) / ticks)
+}
+
 /// The live descendants of the process `root`, which is the caller's own to name.
 #[must_use]
 pub fn live_tree(root: i32) -> LiveTree {

@@ -21,7 +21,8 @@ pub enum Request {
         payload: bool,
     },
     /// Start a command. Body: an [`crate::image::Image`]. Descriptors: folder, stdin, stdout,
-    /// stderr, then the shim's end of its socket if it has one, then the leaf if it has one.
+    /// stderr, then the shim's end of its socket if it has one, then the leaf if it has one, then
+    /// the fence if the image says that there is one.
     Start {
         /// The command, the caller's number, never reused.
         key: u64,
@@ -127,6 +128,8 @@ pub enum Stage {
     Exec = 5,
     /// The namespaces of an isolated one.
     Isolation = 6,
+    /// Being held to its access.
+    Fence = 7,
 }
 
 impl Stage {
@@ -140,6 +143,7 @@ impl Stage {
             4 => Some(Self::Folder),
             5 => Some(Self::Exec),
             6 => Some(Self::Isolation),
+            7 => Some(Self::Fence),
             _ => None,
         }
     }

@@ -15,6 +15,10 @@ const SIGNAL_MAX: c_int = 64;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Which libc may not have yet.
 const SO_PEERPIDFD: c_int = 77;
+/// Asks for the version instead of a set of rules.
+const LANDLOCK_ASK_VERSION: u32 = 1;
+/// A rule for a file, or a folder and what is below it.
+const LANDLOCK_PATH_BENEATH: u32 = 1;
 /// Bytes of the kernel's own signal set.
 const KERNEL_SET_BYTES: usize = 8;
 
@@ -375,6 +379,67 @@ pub(crate) fn boot_ticks() -> u64 {
     let whole = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(per_second);
     let part = u64::try_from(now.tv_nsec).unwrap_or(0).saturating_mul(per_second);
     whole + part / 1_000_000_000
+}
+
+/// The version of the kernel's Landlock; 0 = none.
+pub(crate) fn landlock_abi() -> u32 {
+    let none: *const u64 = ptr::null();
+    // SAFETY: asks for the version only; no attribute is given, as the flag wants it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, LANDLOCK_ASK_VERSION)
+    };
+    u32::try_from(result).unwrap_or(0)
+}
+
+/// A set of rules that handles these rights on files; it allows none of them yet.
+pub(crate) fn landlock_ruleset(handled: u64) -> io::Result<OwnedFd> {
+    // The kernel's attribute: the rights on files come first, and it takes a shorter one.
+    let attribute = [handled];
+    // SAFETY: an attribute of the size given, read only.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            attribute.as_ptr(),
+            size_of_val(&attribute),
+            0_u32,
+        )
+    };
+    let Ok(fd) = RawFd::try_from(result) else {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    };
+    let fd = check(fd)?;
+    // SAFETY: the kernel just made it, nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Allows rights on a file, or in and below a folder.
+pub(crate) fn landlock_allow(
+    ruleset: BorrowedFd<'_>,
+    what: BorrowedFd<'_>,
+    rights: u64,
+) -> io::Result<()> {
+    // The kernel's attribute, packed: eight bytes of rights, four of a descriptor.
+    let mut attribute = [0_u8; 12];
+    let (first, last) = attribute.split_at_mut(8);
+    first.copy_from_slice(&rights.to_ne_bytes());
+    last.copy_from_slice(&what.as_raw_fd().to_ne_bytes());
+    // SAFETY: an attribute of the kernel's own size, read only.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            LANDLOCK_PATH_BENEATH,
+            attribute.as_ptr(),
+            0_u32,
+        )
+    };
+    long(result)
+}
+
+/// Holds this thread, and all it starts, to a set of rules for good. Async-signal-safe.
+pub(crate) fn landlock_restrict(ruleset: RawFd) -> io::Result<()> {
+    // SAFETY: a descriptor by number and no flags.
+    long(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0_u32) })
 }
 
 /// Signals through a pidfd.

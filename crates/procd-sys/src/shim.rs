@@ -376,6 +376,7 @@ fn keep_only(descriptors: &ChildDescriptors, socket: &OwnedFd) -> std::io::Resul
         .streams
         .iter()
         .chain([&descriptors.folder, socket, &null])
+        .chain(&descriptors.fence)
         .map(|fd| fd.as_raw_fd().unsigned_abs())
         .collect();
     kept.sort_unstable();

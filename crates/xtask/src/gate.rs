@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bridge,
+    bridge, clients,
     command::{self, cargo},
     operate, suite,
 };
@@ -39,7 +39,13 @@ pub(crate) fn ci() -> Result<(), String> {
 pub(crate) fn test(filter: &[String]) -> Result<(), String> {
     let binaries = build()?;
     let bridge = bridge::test(&target_folder(), &binaries, filter);
-    suite::run(&binaries, filter).and(bridge)
+    let clients = clients::test(&target_folder(), &binaries, filter);
+    suite::run(&binaries, filter).and(bridge).and(clients)
+}
+
+/// The tests of the clients in other languages alone.
+pub(crate) fn clients() -> Result<(), String> {
+    clients::test(&target_folder(), &build()?, &[])
 }
 
 /// The tests of the bridge alone.
@@ -72,6 +78,14 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     command::run(tests)
 }
 
+/// The damage matrix in full.
+pub(crate) fn all_cuts() -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "damage::"]);
+    tests.env(BINARIES_VARIABLE, binaries).env("PROCD_TEST_ALL_CUTS", "1");
+    command::run(tests)
+}
+
 /// The long forms of the fault tests, which are too long for the gate.
 pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     let binaries = build()?;
@@ -84,6 +98,22 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
         command::run(run)?;
     }
     Ok(())
+}
+
+/// The long form of the fuzzer, with overflow checks and everything else that a test's build has.
+pub(crate) fn fuzz(executions: u64, targets: &[String]) -> Result<(), String> {
+    let executions = executions.to_string();
+    let mut run = cargo(&["run", "--locked", "--profile", "fuzz", "-p", "procd-fuzz", "--"]);
+    run.arg(executions).args(targets);
+    command::run(run)
+}
+
+/// The checks in the guest.
+pub(crate) fn vm() -> Result<(), String> {
+    let binaries = build()?;
+    let mut run = command::program(&command::root().join("tests/vm/run.sh"), &[]);
+    run.arg(binaries);
+    command::run(run)
 }
 
 /// What the tests run: binaries, and the client's examples.

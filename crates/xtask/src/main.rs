@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod clients;
 mod command;
 mod gate;
 mod operate;
@@ -38,6 +39,8 @@ enum Task {
     Containment,
     /// The races, a thousand times each, with the count of every outcome.
     Races,
+    /// A thousand hostile clients, and what good ones see of them.
+    Hostile,
     /// Cycles, failures and a large shutdown, at full length, and what they leave.
     Cycles,
     /// The long form of the fault tests: a crash at each named point, then kills at random moments.
@@ -45,6 +48,17 @@ enum Task {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
     },
+    /// Feeds every reader of untrusted bytes with changed and made-up ones.
+    Fuzz {
+        /// Executions of each target.
+        #[arg(default_value_t = 5_000_000)]
+        executions: u64,
+        /// Which targets; all of them, if none is said.
+        targets: Vec<String>,
+    },
+    /// A small guest with a real systemd: limits by control groups, as an ordinary user. Skipped
+    /// where its tools are missing.
+    Vm,
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
     /// The Debian package, in `target/debian-package`.
@@ -62,6 +76,12 @@ enum Task {
         #[arg(default_value = "")]
         root: String,
     },
+    /// The tests of the clients in Python and TypeScript alone.
+    Clients,
+    /// 10,000 completions in one loop, with slow and vanishing subscribers and a daemon that is killed.
+    Completions,
+    /// The damage matrix with every 64th byte of every file.
+    Damage,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -71,12 +91,18 @@ fn main() -> ExitCode {
         Task::Test { filter } => gate::test(&filter),
         Task::Output { times } => gate::output(times),
         Task::Containment => gate::repeat("containment::", 3),
+        Task::Hostile => gate::repeat("hostile::", 1000),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
+        Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
         Task::Deb { tries } => operate::deb(&gate::target_folder(), tries),
         Task::Install { prefix, root } => operate::install(&root, &prefix),
+        Task::Clients => gate::clients(),
+        Task::Completions => gate::repeat("notices::every_completion", 10_000),
+        Task::Damage => gate::all_cuts(),
         Task::Ci => gate::ci(),
     };
     match outcome {

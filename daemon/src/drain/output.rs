@@ -104,6 +104,9 @@ struct State {
     failure: Option<i32>,
 }
 
+/// Growth of a spool between two times it is told of, bytes: 1,024 of them that grow at once are seen within 256 MiB.
+const GROWTH_BYTES: u64 = 256 * 1024;
+
 /// Who can seal.
 #[derive(Debug)]
 enum Unsealed {
@@ -124,6 +127,8 @@ pub struct OutputWriter {
     /// In a box: the writer is moved through futures, which keep room for each move.
     spool: Box<SpoolWriter>,
     news: Option<NewsLine>,
+    /// At this total the growth of the spool is told of next.
+    tell_at: u64,
 }
 
 impl Output {
@@ -146,7 +151,7 @@ impl Output {
         };
         let output = Self::with(state, Spool::Readable(spool.reader()), Unsealed::Writing);
         let shared = Arc::clone(&output.shared);
-        (output, OutputWriter { shared, spool: Box::new(spool), news })
+        (output, OutputWriter { shared, spool: Box::new(spool), news, tell_at: GROWTH_BYTES })
     }
 
     /// The output of a process that an earlier daemon ran.
@@ -378,7 +383,13 @@ impl OutputWriter {
         let status = self.spool.status();
         let mut state = self.shared.state();
         let before = std::mem::replace(&mut state.status, status);
+        let (total, ceiling) = (state.bounds.total, state.spool_ceiling);
         drop(state);
+        // Beyond its ceiling it takes no more of the disk.
+        if total >= self.tell_at && self.tell_at <= ceiling {
+            self.tell_at = total.saturating_add(GROWTH_BYTES);
+            self.tell();
+        }
         if status.degraded != before.degraded {
             self.log_change(status);
         }
@@ -414,7 +425,7 @@ impl OutputWriter {
     /// drain. The memory window is freed, unless the disk has not its bytes: then it is read from
     /// until the seal has found room for them.
     pub fn finish(self) -> FinishedOutput {
-        let Self { shared, spool, news: _ } = self;
+        let Self { shared, spool, news: _, tell_at: _ } = self;
         let status = spool.status();
         let is_on_disk = spool.unsaved_from().is_none();
         let mut state = shared.state();

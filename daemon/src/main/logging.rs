@@ -7,6 +7,8 @@ use procd::config::{Choices, LogFormat, LogLevel};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::limited::Limited;
+
 /// Says a line on stderr, if anybody listens there.
 pub(crate) fn say(line: &str) {
     let mut out = io::stderr().lock();
@@ -43,6 +45,7 @@ where
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
+    let writer = Limited::new(writer, choices.log_format);
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(writer);
     let started = match choices.log_format {
         LogFormat::Text => lines.with_ansi(false).try_init(),

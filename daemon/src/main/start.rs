@@ -96,17 +96,18 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let notifier = Notifier::new(environment.get("NOTIFY_SOCKET"));
     let watchdog =
         notify::watchdog(environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID"));
-    let containment = ground.containment.clone();
+    let Ground { containment, isolation, guardian, held, open_files_soft } = ground;
     let ended = runtime.block_on(async {
-        let guarantees = guarantees(ground.containment.tier(), ground.isolation);
-        let options = runner_options(&config, ground.isolation, ground.open_files_soft);
-        let Ground { containment, guardian, held, isolation, open_files_soft } = ground;
+        let state_folder = folder.path().to_owned();
+        let options_of = move |config: &Config| {
+            runner_options(config, isolation, open_files_soft, &state_folder)
+        };
         let tier = containment.tier();
-        let warnings = warnings(&containment);
-        let runner = RealRunner::new(options, containment, guardian, held, drains);
+        let guarantees = guarantees(tier, isolation);
+        let options = options_of(&config);
+        let runner = RealRunner::new(options, containment.clone(), guardian, held, drains);
         let runner = Arc::new(step("watch the guardian", runner)?);
-        let options = move |config: &Config| runner_options(config, isolation, open_files_soft);
-        let settings = live(config, source, &runner, &budgets, options);
+        let settings = live(config, source, &runner, &budgets, options_of);
         let parts = Parts {
             settings: Arc::new(settings),
             notifier,
@@ -116,7 +117,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
             folder,
             tier,
             guarantees,
-            warnings,
+            warnings: warnings(&containment),
             budgets,
             drains: drain_threads,
             instance_id,
@@ -164,11 +165,11 @@ fn live(
     source: Source,
     runner: &Arc<RealRunner>,
     budgets: &Budgets,
-    options: impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static,
+    options_of: impl Fn(&Config) -> RunnerOptions + Send + Sync + 'static,
 ) -> Live {
     let (runner, budgets) = (runner.clone(), budgets.clone());
     let apply = move |config: &Config| {
-        runner.configure(options(config));
+        runner.configure(options_of(config));
         budgets.memory.set_max(config.limits.memory_daemon_bytes);
         budgets.spool.set_max(config.limits.spool_daemon_bytes);
     };
@@ -277,6 +278,7 @@ fn runner_options(
     config: &Config,
     isolation: Option<Isolation>,
     open_files_soft: Option<u64>,
+    state_folder: &Path,
 ) -> RunnerOptions {
     let choices = &config.choices;
     RunnerOptions {
@@ -296,7 +298,10 @@ fn runner_options(
             nice: (choices.child_nice != 0).then_some(choices.child_nice),
             oom_score_adj: choices.child_oom_score_adj,
             terminal: false,
+            fenced: false,
+            limits: procd_sys::image::ChildLimits::default(),
         },
+        state_folder: state_folder.to_owned(),
     }
 }
 

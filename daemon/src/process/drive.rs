@@ -9,6 +9,7 @@
 
 mod closing;
 mod signals;
+mod watchdog;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::failure;
+use super::fence::Scratch;
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::{Place, TreeInspector};
@@ -38,6 +40,8 @@ use crate::supervisor::runner::{LossCause, Order, OrderQueue, Report, ReportSend
 const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
 const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+
+pub(super) use watchdog::Watchdog;
 
 /// A killed tree that is not empty is complained of this often.
 const COMPLAIN_EACH: Duration = Duration::from_secs(10);
@@ -108,6 +112,10 @@ pub(super) struct Driver {
     pub(super) refused: Vec<(Tag, SignalError)>,
     /// Counts among the trees of this daemon until its end is told.
     pub(super) grown: Grown,
+    /// Its limits that are held by looking.
+    pub(super) watchdog: Watchdog,
+    /// Removed when its tree is gone.
+    pub(super) _scratch: Option<Scratch>,
 }
 
 impl Driver {
@@ -139,6 +147,7 @@ impl Driver {
                 Some(order) = self.signals.recv() => self.on_named(order).await,
                 () = until(due), if due.is_some() => self.on_kill_due().await,
                 () = changed(&mut self.tree), if is_over => {}
+                look = self.watchdog.look(&self.inspector), if !is_over => self.on_look(look).await,
             }
         }
     }
@@ -271,6 +280,7 @@ impl Driver {
                 return;
             }
         };
+        self.watchdog.leader_ended(leader, end);
         self.phase = Phase::Over;
         let leftovers = match &self.tree {
             Tree::Group(group) => group.count(Some(leader)).await,

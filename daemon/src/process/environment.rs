@@ -113,6 +113,12 @@ fn invalid(name: &OsStr, why: &str) -> Refusal {
     Refusal::Invalid { field: "env", message: format!("`{}` {why}", name.to_string_lossy()) }
 }
 
+/// Whether a variable of this name points git at another repository or work tree.
+#[must_use]
+pub(super) fn redirects_git(name: &[u8]) -> bool {
+    name.starts_with(b"GIT_") && is_hijacking(name)
+}
+
 fn looks_secret(name: &[u8]) -> bool {
     let upper = name.to_ascii_uppercase();
     SECRET_PREFIXES.iter().any(|prefix| upper.starts_with(prefix.as_bytes()))

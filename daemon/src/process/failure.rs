@@ -25,6 +25,7 @@ pub(super) fn of(stage: Stage, errno: i32, is_group: bool) -> SpawnFailure {
         Stage::Setup => system_cause(errno),
         Stage::Folder => folder_cause(kind),
         Stage::Exec => exec_cause(kind),
+        Stage::Fence => SpawnCause::Fence,
         Stage::Isolation => system_or(errno, SpawnCause::Isolation),
     };
     SpawnFailure { cause, errno }

@@ -13,6 +13,7 @@ use procd_sys::{channel, message};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::fence::Scratch;
 use super::plan::Plan;
 use crate::drain::Streams;
 use crate::supervisor::runner::{SpawnCause, SpawnFailure, StdinMode};
@@ -52,12 +53,15 @@ impl Hold {
 /// Everything of one spawn.
 #[derive(Debug)]
 pub(super) struct Materials {
-    /// For the guardian: body, folder, stdin, stdout, stderr, then shim's end, leaf or both.
+    /// For the guardian: body, folder, stdin, stdout, stderr, then shim's end, leaf or both, then a
+    /// fence.
     pub(super) descriptors: Vec<OwnedFd>,
     pub(super) streams: Streams,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) terminal: Option<Arc<Terminal>>,
     pub(super) hold: Hold,
+    /// The command's own temporary folder.
+    pub(super) scratch: Option<Scratch>,
 }
 
 impl Materials {
@@ -82,12 +86,26 @@ impl Materials {
             Some(size) => Ends::of_terminal(size, plan.stdin)?,
             None => Ends::of_pipes(plan.stdin, plan.merge_streams).map_err(of_system)?,
         };
+        let terminal = plan.tty.and(ends.child.get(1));
+        let fencing = plan.fencing.map(|fencing| fencing.complete(terminal)).transpose();
+        let (fence, scratch) = fencing.map_err(of_system)?.unzip();
         let (hold, places) = hold(containment, plan.isolation, leaf_name)?;
+        if let Some(leaf) = hold.leaf()
+            && let Err(error) = leaf.limit(plan.group)
+        {
+            let failure = of_leaf(&error);
+            if let Err(left) = leaf.remove() {
+                tracing::warn!(error = %left, "an unused control group is left");
+            }
+            return Err(failure);
+        }
         let [stdin, stdout, stderr] = ends.child;
         let mut descriptors = vec![body, folder, stdin, stdout, stderr];
         descriptors.extend(places);
+        descriptors.extend(fence);
         Ok(Self {
             descriptors,
+            scratch,
             streams: ends.streams,
             stdin: ends.stdin,
             terminal: ends.terminal,

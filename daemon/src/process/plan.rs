@@ -11,16 +11,21 @@ use procd_core::Tier;
 use procd_core::lease::Claim;
 use procd_core::quota::Ceilings;
 use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
+use procd_sys::cgroup::controllers::{Controllers, GroupLimits};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
 use procd_sys::isolation::Isolation;
 use rustix::io::Errno;
 
-use super::RunnerOptions;
 use super::environment::DEFAULT_PATH;
-use crate::supervisor::refusal::Refusal;
+use super::fence::Fencing;
+use super::{RunnerOptions, guard, limits};
+use crate::supervisor::refusal::{PlanRefusal, Refusal};
 use crate::supervisor::runner::{
-    PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode, place,
+    Guard, PlanFacts, Program, SpawnCause, SpawnFailure, StartRequest, StdinMode, place,
 };
+
+/// The folder of temporary files of commands, in the state folder.
+pub(super) const SCRATCH: &str = "tmp";
 
 /// A frozen start. Its folder is held by descriptor, so nothing can be swapped under it.
 #[derive(Debug)]
@@ -36,6 +41,14 @@ pub struct Plan {
     pub(super) isolation: Option<Isolation>,
     /// Whether its processes may connect to this daemon.
     pub(super) may_connect: bool,
+    /// Limits that its control group holds.
+    pub(super) group: GroupLimits,
+    /// Limits that are held by looking.
+    pub(super) watched: limits::Watched,
+    /// Seconds of CPU that its leader may use.
+    pub(super) cpu_seconds_max: Option<u64>,
+    /// What the kernel will hold it to.
+    pub(super) fencing: Option<Fencing>,
 }
 
 impl Plan {
@@ -56,8 +69,19 @@ impl Plan {
             tty: None,
             isolation: None,
             may_connect: false,
+            group: GroupLimits::default(),
+            watched: limits::Watched::default(),
+            cpu_seconds_max: None,
+            fencing: None,
         }
     }
+}
+
+/// What the machine gives every plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ground {
+    pub(super) tier: procd_core::Tier,
+    pub(super) controllers: Controllers,
 }
 
 /// Makes the plan. Opens the folder, which can wait: not for the control thread.
@@ -65,18 +89,29 @@ impl Plan {
 /// [`Refusal`] for what cannot be had.
 pub(super) fn make(
     options: &RunnerOptions,
-    tier: Tier,
+    ground: Ground,
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
     crate::failpoint::hit("start-plan-folder");
     let folder = open_folder(&folder_path);
     let claim = claim(request, folder.as_ref().ok())?;
-    let environment = options.environment.build(&request.env, request.tty.is_some())?;
+    look_at_words(options, request)?;
+    let mut environment = options.environment.build(&request.env, request.tty.is_some())?;
+    let fencing = fencing(options, request, claim.as_ref())?;
+    if let Some(fencing) = &fencing
+        && !request.env.iter().any(|(name, _)| name == "TMPDIR")
+    {
+        environment.insert("TMPDIR".into(), fencing.temporary().into());
+    }
     let ceilings = ceilings(options, request)?;
-    let image = image(options, request, &environment)?;
     let isolation = isolation(options, request, folder.as_ref().ok())?;
-    let tier = if isolation.is_some() { Tier::Pidns } else { tier };
+    let tier = if isolation.is_some() { Tier::Pidns } else { ground.tier };
+    let (held, limits) = limits::hold(&request.limits, ground.controllers)?;
+    let mut image = image(options, request, &environment)?;
+    image.options.limits = held.child;
+    image.options.fenced = fencing.is_some();
+    let enforced = fencing.as_ref().map(|fencing| fencing.enforced.clone());
     let plan = Plan {
         image,
         folder,
@@ -85,16 +120,57 @@ pub(super) fn make(
         tty: request.tty,
         isolation,
         may_connect: request.allow_client,
+        group: held.group,
+        watched: held.watched,
+        cpu_seconds_max: held.child.cpu_seconds,
+        fencing,
     };
     let facts = PlanFacts {
         command: describe(&request.program, request.cwd.as_deref()),
         tier,
         ceilings,
-        limits: BTreeMap::new(),
+        limits,
         claim,
+        enforced,
         variables: environment.keys().map(|name| escape(name.as_bytes())).collect(),
     };
     Ok((plan, facts))
+}
+
+/// The guard of the session, where it is on.
+fn look_at_words(options: &RunnerOptions, request: &StartRequest) -> Result<(), Refusal> {
+    if request.guard == Guard::Off {
+        return Ok(());
+    }
+    let Some((hit, word)) = guard::check(&request.program, &options.state_folder) else {
+        return Ok(());
+    };
+    Err(Refusal::Plan(PlanRefusal::Guarded {
+        field: field_of(&request.program),
+        cause: hit.cause(),
+        word: u64::try_from(word).unwrap_or(u64::MAX),
+    }))
+}
+
+const fn field_of(program: &Program) -> &'static str {
+    match program {
+        Program::Argv(_) => "argv",
+        Program::Line(_) => "command",
+    }
+}
+
+/// What the kernel is to hold the command to, where that was asked for.
+fn fencing(
+    options: &RunnerOptions,
+    request: &StartRequest,
+    claim: Option<&Claim>,
+) -> Result<Option<Fencing>, Refusal> {
+    let Some((asked, claim)) = request.fence.as_ref().zip(claim) else { return Ok(None) };
+    if !options.child.no_new_privileges {
+        let message = "`workspace.enforce` needs the setting `no_new_privileges`";
+        return Err(Refusal::Plan(PlanRefusal::Settings { message }));
+    }
+    Fencing::new(claim, asked, &options.state_folder.join(SCRATCH)).map(Some)
 }
 
 /// The claim on a workspace. In a session that declares workspaces the folder lies in one of
@@ -193,10 +269,14 @@ fn image(
     request: &StartRequest,
     environment: &BTreeMap<OsString, OsString>,
 ) -> Result<Image, Refusal> {
-    let (field, argv) = match &request.program {
-        Program::Argv(argv) => ("argv", argv.clone()),
+    let field = field_of(&request.program);
+    let (program, argv) = match &request.program {
+        Program::Argv(argv) => (argv.first().cloned().unwrap_or_default(), argv.clone()),
         Program::Line(line) => {
-            ("command", vec![options.shell().into_os_string(), "-c".into(), line.clone()])
+            let shell = request.shell.program.clone();
+            let shell = shell.unwrap_or_else(|| options.shell().into_os_string());
+            let name = if request.shell.login { login_name(&shell) } else { shell.clone() };
+            (shell, vec![name, "-c".into(), line.clone()])
         }
     };
     let nul = |_: NulInside| Refusal::Invalid {
@@ -204,8 +284,7 @@ fn image(
         message: format!("`{field}` has a NUL byte, which no argument can hold"),
     };
     let path = environment.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), |path| path);
-    let program = argv.first().map_or(OsStr::new(""), |program| program);
-    let candidates = candidates(program, path).map_err(nul)?;
+    let candidates = candidates(&program, path).map_err(nul)?;
     let argv: Vec<CString> =
         argv.iter().map(|word| c_string(word)).collect::<Result<_, _>>().map_err(nul)?;
     let envp: Vec<CString> = environment
@@ -222,6 +301,13 @@ fn image(
     child.terminal = request.tty.is_some();
     child.umask = request.umask.unwrap_or(child.umask) & 0o777;
     Ok(Image { candidates, argv, envp, options: child })
+}
+
+/// The name by which every shell knows that it is a login shell.
+fn login_name(shell: &OsStr) -> OsString {
+    let mut name = OsString::from("-");
+    name.push(Path::new(shell).file_name().unwrap_or(shell));
+    name
 }
 
 /// What the record says of the command: as asked, what is not UTF-8 escaped, cut to size.

@@ -4,13 +4,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use procd_sys::cgroup::Leaf;
+use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::containment::Containment;
 use procd_sys::message;
 use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
-use super::drive::{Driver, Phase};
+use super::drive::{Driver, Phase, Watchdog};
+use super::fence::Scratch;
 use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::TreeInspector;
@@ -49,18 +51,20 @@ struct Ready {
     tree: Tree,
     shim: Option<AsyncFd<OwnedFd>>,
     kind: message::Hold,
+    scratch: Option<Scratch>,
 }
 
 impl Start {
     /// The whole life of the process.
     pub(super) async fn run(mut self) {
         let key = self.link.mint_key();
+        let watchdog = Watchdog::new(self.plan.watched, self.plan.cpu_seconds_max);
         let grown = self.trees.grow(key, self.plan.may_connect);
         let ready = match self.make_ready(key).await {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, terminal, tree, shim, kind } = ready;
+        let Ready { descriptors, streams, terminal, tree, shim, kind, scratch } = ready;
         let news = self.link.ask_start(key, kind, descriptors).await;
         let driver = Driver {
             key,
@@ -81,6 +85,8 @@ impl Start {
             asked: Vec::new(),
             refused: Vec::new(),
             grown,
+            watchdog,
+            _scratch: scratch,
         };
         driver.run().await;
     }
@@ -92,6 +98,7 @@ impl Start {
         }
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
+        let group = plan.group;
         let take = move || {
             crate::failpoint::hit("spawn-materials");
             Materials::take(plan, &containment, leaf_name(key))
@@ -104,16 +111,18 @@ impl Start {
                 return Err(Report::SpawnFailed(failure));
             }
         };
-        let Materials { descriptors, streams, stdin, terminal, hold } = materials;
+        let Materials { descriptors, streams, stdin, terminal, hold, scratch } = materials;
         let (leaf, kind) = (hold.leaf().map(Arc::clone), hold.kind());
         let result = if self.is_aborted() {
             Err(Report::Aborted)
         } else {
-            self.watch_all(stdin, terminal.as_ref(), hold)
+            self.watch_all(stdin, terminal.as_ref(), hold, group)
                 .map_err(|error| Report::SpawnFailed(system_failure(&error)))
         };
         match result {
-            Ok((tree, shim)) => Ok(Ready { descriptors, streams, terminal, tree, shim, kind }),
+            Ok((tree, shim)) => {
+                Ok(Ready { descriptors, streams, terminal, tree, shim, kind, scratch })
+            }
             Err(report) => {
                 remove_unused(leaf).await;
                 Err(report)
@@ -126,6 +135,7 @@ impl Start {
         stdin: Option<OwnedFd>,
         terminal: Option<&Arc<Terminal>>,
         hold: Hold,
+        group: GroupLimits,
     ) -> std::io::Result<(Tree, Option<AsyncFd<OwnedFd>>)> {
         match (&self.input, stdin, terminal) {
             (Some(Stdin::Pipe(input)), Some(stdin), _) => input.attach(stdin)?,
@@ -133,10 +143,13 @@ impl Start {
             (Some(Stdin::Pipe(_) | Stdin::Terminal(_)) | None, _, _) => {}
         }
         Ok(match hold {
-            Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf)), None),
+            Hold::Leaf(leaf) => (Tree::Group(Group::new(leaf, group)), None),
             Hold::Shim(socket) => (Tree::Shim(Shimmed::default()), Some(watched_both(socket)?)),
             Hold::Init { socket, leaf, isolation: _ } => {
-                let shim = Shimmed { leaf: leaf.map(Group::new), ..Shimmed::default() };
+                let shim = Shimmed {
+                    leaf: leaf.map(|leaf| Group::new(leaf, group)),
+                    ..Shimmed::default()
+                };
                 (Tree::Shim(shim), Some(watched_both(socket)?))
             }
         })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procd_sys::cgroup::Leaf;
+use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::{Sent, Signalled};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -67,12 +68,27 @@ pub(super) struct Group {
     pause: Duration,
     /// It said that it is empty and could not be removed: nothing will tell when it can.
     is_stuck: bool,
+    limits: GroupLimits,
     oom_killed: bool,
+    limit_exceeded: Option<&'static str>,
 }
 
 impl Group {
-    pub(super) const fn new(leaf: Arc<Leaf>) -> Self {
-        Self { leaf, events: None, pause: PAUSE_FIRST, is_stuck: false, oom_killed: false }
+    pub(super) const fn new(leaf: Arc<Leaf>, limits: GroupLimits) -> Self {
+        Self {
+            leaf,
+            events: None,
+            pause: PAUSE_FIRST,
+            is_stuck: false,
+            limits,
+            oom_killed: false,
+            limit_exceeded: None,
+        }
+    }
+
+    /// The limit of its own that it hit. Known once it is proven empty.
+    pub(super) const fn limit_exceeded(&self) -> Option<&'static str> {
+        self.limit_exceeded
     }
 
     pub(super) const fn leaf(&self) -> &Arc<Leaf> {
@@ -156,9 +172,15 @@ impl Group {
         // Here, not on a thread beside: the removal takes 25 us, the way there and back 100 us and
         // more, at each end of a process.
         let oom_kills = self.leaf.oom_kills();
+        let refused_forks = self.limits.pids_max.map_or(0, |_| self.leaf.refused_forks());
         match self.leaf.remove() {
             Ok(()) => {
                 self.oom_killed = oom_kills > 0;
+                self.limit_exceeded = match (self.limits.memory_bytes_max, refused_forks) {
+                    (Some(_), _) if self.oom_killed => Some("memory"),
+                    (_, 0) => None,
+                    (_, _) => Some("pids"),
+                };
                 true
             }
             Err(error) => {

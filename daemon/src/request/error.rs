@@ -5,7 +5,7 @@ use procd_core::quota::{QuotaError, Scope};
 use procd_protocol::{Details, ErrorBody, ErrorCode, ProcessId, v1};
 use procd_store::StoreError;
 
-use crate::supervisor::refusal::Refusal;
+use crate::supervisor::refusal::{PlanRefusal, Refusal};
 use crate::supervisor::runner::{InputError, SignalRefusal, SpawnCause, SpawnFailure};
 
 /// The name of a process on the wire.
@@ -78,6 +78,7 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         }
         Refusal::ShuttingDown { .. } => (C::SupervisorShuttingDown, none()),
         Refusal::Containment { .. } => (C::LifetimeEnforcementUnavailable, none()),
+        Refusal::Plan(refusal) => of_plan(refusal),
         Refusal::Setup { cause, process_id: handle } => {
             let cause = Some((*cause).to_owned());
             let details = Details { cause, process_id: handle.map(process_id), ..none() };
@@ -105,6 +106,21 @@ pub(super) fn wire(refusal: &Refusal) -> ErrorBody {
         Refusal::Internal => (C::Internal, none()),
     };
     ErrorBody::with_details(code, sentence(refusal), details)
+}
+
+fn of_plan(refusal: &PlanRefusal) -> (ErrorCode, Details) {
+    let none = Details::default;
+    match refusal {
+        PlanRefusal::Unenforceable { field, missing, .. } => {
+            let (field, missing) = (Some(field.clone()), Some(missing.clone()));
+            (ErrorCode::LifetimeEnforcementUnavailable, Details { field, missing, ..none() })
+        }
+        PlanRefusal::Guarded { field, cause, word } => {
+            let (field, cause) = (Some((*field).to_owned()), Some((*cause).to_owned()));
+            (ErrorCode::InvalidArguments, Details { field, cause, word: Some(*word), ..none() })
+        }
+        PlanRefusal::Settings { .. } => (ErrorCode::InvalidSettings, none()),
+    }
 }
 
 /// What a person reads.
@@ -147,6 +163,7 @@ fn sentence(refusal: &Refusal) -> String {
         | Refusal::Waiters { .. }
         | Refusal::ShuttingDown { .. }
         | Refusal::Containment { .. }
+        | Refusal::Plan(_)
         | Refusal::Setup { .. }
         | Refusal::StdinClosed { .. }
         | Refusal::Teardown { .. }
@@ -200,6 +217,7 @@ fn of_spawn(failure: SpawnFailure, handle: Handle) -> (ErrorCode, Details) {
         SpawnCause::ControlGroup => (ErrorCode::ProcessSetupFailed, "control_group"),
         SpawnCause::Guardian => (ErrorCode::ProcessSetupFailed, "guardian"),
         SpawnCause::Terminal => (ErrorCode::PtyUnavailable, ""),
+        SpawnCause::Fence => (ErrorCode::LifetimeEnforcementUnavailable, ""),
         SpawnCause::Isolation => (ErrorCode::LifetimeEnforcementUnavailable, ""),
     };
     let errno =
@@ -228,6 +246,7 @@ const fn spawn_sentence(cause: SpawnCause) -> &'static str {
         SpawnCause::ControlGroup => "the control group of the command could not be made",
         SpawnCause::Guardian => "the guardian could not start the command",
         SpawnCause::Terminal => "no terminal is to be had from the system",
+        SpawnCause::Fence => "the kernel does not hold the command to its access",
         SpawnCause::Isolation => "the system gave no namespace for the command",
     }
 }

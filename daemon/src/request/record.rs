@@ -223,7 +223,11 @@ pub(super) fn plan(facts: PlanFacts) -> v1::Plan {
     let access = crate::supervisor::access_of(facts.claim.as_ref()).to_string();
     v1::Plan {
         command: command(&facts.command),
-        access: v1::AccessRecord { asked: access.clone(), effective: access, enforced: None },
+        access: v1::AccessRecord {
+            asked: access.clone(),
+            effective: access,
+            enforced: facts.enforced,
+        },
         tier: tier(facts.tier),
         limits: facts.limits.iter().map(|(name, one)| (name.clone(), limit(one))).collect(),
         memory_bytes: facts.ceilings.memory_bytes,

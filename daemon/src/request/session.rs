@@ -182,7 +182,7 @@ pub(super) async fn operator(
     let attachment = supervisor.attach_operator().await;
     let attachment = attachment.ok_or_else(|| wire(&Refusal::ShuttingDown { what: "daemon" }))?;
     let waiters = WaiterSlots::new(limits::OPERATOR_WAITERS_MAX);
-    tracing::info!(reason = params.reason, "an operator attached");
+    tracing::info!(target: crate::AUDIT, reason = params.reason, "an operator attached");
     claim.bind(Bound::Operator { waiters, reason: params.reason, attachment });
     let totals = record::totals(&status.totals);
     let result = v1::OperatorAttachResult { sessions: status.sessions, totals };

@@ -4,6 +4,7 @@
 //! Source: spec, lifecycle, *Foreground, background, yield*.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use procd_core::settings::Limits;
 use procd_core::{Handle, OriginId, Owner, StopMode};
 use procd_protocol::v1::{self, OnLeaderExit, Stdin, WokeBy};
 use procd_protocol::words::Open;
-use procd_protocol::{ErrorBody, limits};
+use procd_protocol::{Base64Bytes, ErrorBody, limits};
 use procd_store::record::TtySize;
 use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
@@ -26,7 +27,9 @@ use super::process::owner_of;
 use super::wait::sleep_until;
 use super::{Client, Done, FrameRoom, Reply, as_count, invalid, lease, millis, record, tail};
 use crate::supervisor::refusal::Refusal;
-use crate::supervisor::runner::{AskedKey, Program, StartRequest, StdinMode};
+use crate::supervisor::runner::{
+    AskedFence, AskedKey, AskedLimits, AskedShell, Guard, Program, StartRequest, StdinMode,
+};
 use crate::supervisor::view::{ProcessView, Snapshot};
 use crate::supervisor::{Caller, Started, Supervisor};
 
@@ -143,13 +146,8 @@ fn request(
     let key = key(&params)?;
     let memory_bytes = ceiling("memory_bytes", params.memory_bytes, limits.memory_process_bytes)?;
     let spool_bytes = ceiling("spool_bytes", params.spool_bytes, limits.spool_process_bytes)?;
-    let program = match (params.argv, params.command) {
-        (Some(argv), None) => Program::Argv(argv.into_iter().map(OsString::from).collect()),
-        (None, Some(line)) => Program::Line(OsString::from(line)),
-        (Some(_), Some(_)) | (None, None) => {
-            return Err(invalid("argv", "or `command` has to be there, not both"));
-        }
-    };
+    let program = program(params.argv, params.argv_base64, params.command)?;
+    let fence = fence(params.workspace.as_ref());
     let on_leader_exit = match params.on_leader_exit {
         None | Some(OnLeaderExit::KillTree) => procd_core::OnLeaderExit::KillTree,
         Some(OnLeaderExit::KeepTree) => procd_core::OnLeaderExit::KeepTree,
@@ -159,8 +157,8 @@ fn request(
     let origin = params.origin.map(|id| OriginId::new(id.uuid())).transpose();
     Ok(StartRequest {
         program,
-        cwd: params.cwd.map(PathBuf::from),
-        env: variables(params.env),
+        cwd: params.cwd.map(OsString::from).or(params.cwd_base64.map(raw)).map(PathBuf::from),
+        env: variables(params.env, params.env_base64),
         umask,
         stdin: stdin(params.stdin, mode, tty.is_some()),
         tty,
@@ -178,7 +176,59 @@ fn request(
         workspaces: Vec::new(),
         isolate: params.isolate.unwrap_or(false),
         allow_client: params.allow_client.unwrap_or(false),
+        shell: AskedShell {
+            program: params.shell.map(OsString::from),
+            login: params.login.unwrap_or(false),
+        },
+        limits: resource_limits(params.limits, params.limits_required, params.limits_fallback),
+        fence,
+        guard: Guard::Off,
     })
+}
+
+/// Bytes that need not be UTF-8.
+fn raw(bytes: Base64Bytes) -> OsString {
+    OsString::from_vec(bytes.0)
+}
+
+fn program(
+    argv: Option<Vec<String>>,
+    argv_base64: Option<Vec<Base64Bytes>>,
+    command: Option<String>,
+) -> Result<Program, ErrorBody> {
+    match (argv, argv_base64, command) {
+        (Some(argv), None, None) => {
+            Ok(Program::Argv(argv.into_iter().map(OsString::from).collect()))
+        }
+        (None, Some(argv), None) => Ok(Program::Argv(argv.into_iter().map(raw).collect())),
+        (None, None, Some(line)) => Ok(Program::Line(OsString::from(line))),
+        (_, _, _) => Err(invalid("argv", "or `argv_base64` or `command` has to be there alone")),
+    }
+}
+
+fn fence(claim: Option<&v1::WorkspaceClaim>) -> Option<AskedFence> {
+    let claim = claim.filter(|claim| claim.enforce == Some(true))?;
+    let paths = claim.paths_read.as_ref();
+    Some(AskedFence { paths_read: paths.map(|paths| paths.iter().map(PathBuf::from).collect()) })
+}
+
+fn resource_limits(
+    limits: Option<v1::ResourceLimits>,
+    required: Option<bool>,
+    fallback: Option<v1::LimitsFallback>,
+) -> AskedLimits {
+    let limits = limits.unwrap_or_default();
+    AskedLimits {
+        memory_bytes_max: limits.memory_bytes_max,
+        cpu_max: limits.cpu_max,
+        pids_max: limits.pids_max,
+        open_files_max: limits.open_files_max,
+        core_bytes_max: limits.core_bytes_max,
+        cpu_seconds_max: limits.cpu_seconds_max,
+        address_space_bytes_max: limits.address_space_bytes_max,
+        are_required: required.unwrap_or(false),
+        fallback_watchdog: fallback == Some(v1::LimitsFallback::Watchdog),
+    }
 }
 
 /// Ranges were checked when the request was read.
@@ -189,9 +239,14 @@ fn terminal_size(rows: Option<u64>, cols: Option<u64>) -> TtySize {
     TtySize { rows: characters(rows, ROWS), cols: characters(cols, COLS) }
 }
 
-fn variables(env: Option<v1::Env>) -> Vec<(OsString, Option<OsString>)> {
-    let pairs = env.map(|env| env.0).unwrap_or_default();
-    pairs.into_iter().map(|(name, value)| (name.into(), value.map(OsString::from))).collect()
+fn variables(
+    env: Option<v1::Env>,
+    env_base64: Option<v1::EnvBase64>,
+) -> Vec<(OsString, Option<OsString>)> {
+    let texts = env.map(|env| env.0).unwrap_or_default();
+    let texts = texts.into_iter().map(|(name, value)| (name.into(), value.map(OsString::from)));
+    let bytes = env_base64.map(|env| env.0).unwrap_or_default();
+    texts.chain(bytes.into_iter().map(|(name, value)| (name.into(), Some(raw(value))))).collect()
 }
 
 /// A plain foreground command gets no stdin, so that `cat` or `rg` ends at once.

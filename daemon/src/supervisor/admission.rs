@@ -20,7 +20,7 @@ use super::entry::{Active, DueTimes, Entry, SpawnAnswer, StartPhase, Storage};
 use super::journal::Tag;
 use super::queue::{QueuedStart, Wish};
 use super::refusal::Refusal;
-use super::runner::{PlanFacts, ReportSender, StartContext, StartRequest};
+use super::runner::{Guard, PlanFacts, ReportSender, StartContext, StartRequest};
 use super::task::Task;
 use super::view::Snapshot;
 use crate::drain::{DrainOptions, Output, OutputWriter};
@@ -48,6 +48,7 @@ pub(super) fn place(request: &mut StartRequest, gate: Gate) -> Result<(), Refusa
         (None, None) | (Some(_), _) => {}
     }
     request.workspaces = gate.workspaces;
+    request.guard = if gate.guard { Guard::On } else { Guard::Off };
     Ok(())
 }
 
@@ -190,7 +191,7 @@ impl Task {
             origin: request.origin.unwrap_or_else(mint_origin),
             label: request.label.clone(),
             command: facts.command,
-            access: AccessRecord { asked: access, effective: access, enforced: None },
+            access: AccessRecord { asked: access, effective: access, enforced: facts.enforced },
             tty: request.tty,
             tier: facts.tier,
             limits: facts.limits,

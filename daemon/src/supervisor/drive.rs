@@ -132,6 +132,7 @@ impl Task {
         if let Some(entry) = self.table.get_mut(handle) {
             entry.record.input_dropped_bytes = end.input_dropped_bytes;
             entry.record.oom_killed = end.oom_killed;
+            entry.record.limit_exceeded = end.limit_exceeded.map(str::to_owned);
         }
         self.drive(handle, Event::TreeEmpty, None);
     }

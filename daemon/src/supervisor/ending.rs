@@ -124,6 +124,7 @@ impl Task {
             drop(reply.send(answer.clone()));
         }
         self.session_used(session);
+        self.retention.ended(handle);
         self.give_back(Granted { reservation: active.reservation, lease: active.lease });
         self.serve_queue();
     }
@@ -265,6 +266,7 @@ const fn spawn_refusal(failure: SpawnFailure, process_id: Handle) -> Refusal {
         | SpawnCause::OutOfDescriptors
         | SpawnCause::Other
         | SpawnCause::Terminal
+        | SpawnCause::Fence
         | SpawnCause::Isolation => Refusal::Spawn { failure, process_id },
     }
 }

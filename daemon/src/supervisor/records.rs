@@ -100,7 +100,7 @@ pub const fn cause_word(cause: SpawnCause) -> &'static str {
         SpawnCause::Other => "other",
         SpawnCause::ControlGroup => "control_group",
         SpawnCause::Guardian => "guardian",
-        SpawnCause::Terminal | SpawnCause::Isolation => "other",
+        SpawnCause::Terminal | SpawnCause::Fence | SpawnCause::Isolation => "other",
     }
 }
 

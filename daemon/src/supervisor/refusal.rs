@@ -114,6 +114,9 @@ pub enum Refusal {
         /// The sentence.
         message: String,
     },
+    /// A plan that cannot be made.
+    #[error(transparent)]
+    Plan(PlanRefusal),
     /// Set-up failed; the cause is a word of the protocol.
     #[error("the process could not be set up: {cause}")]
     Setup {
@@ -174,6 +177,37 @@ pub enum Refusal {
     /// A bug, logged in full where it happened.
     #[error("internal error")]
     Internal,
+}
+
+/// Why a plan cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanRefusal {
+    /// Something that the kernel was to hold, and cannot.
+    #[error("{message}")]
+    Unenforceable {
+        /// The field.
+        field: String,
+        /// What is missing.
+        missing: String,
+        /// The sentence.
+        message: String,
+    },
+    /// A word that the guard of the session does not let pass.
+    #[error("`{field}`: the guard of the session does not let this word pass")]
+    Guarded {
+        /// The field.
+        field: &'static str,
+        /// `guard_protected_path` or `guard_git_redirection`.
+        cause: &'static str,
+        /// Its index.
+        word: u64,
+    },
+    /// Settings that do not go with the request.
+    #[error("{message}")]
+    Settings {
+        /// The sentence.
+        message: &'static str,
+    },
 }
 
 /// What is told of who holds a workspace: a process by its handle, and only to its owner.

@@ -42,6 +42,8 @@ pub(super) struct Retention {
     of_session: HashMap<SessionId, BTreeSet<(u64, Handle)>>,
     disk_bytes: u64,
     uses: u64,
+    /// When those that ended were used last whose files do not stand yet.
+    early: HashMap<Handle, u64>,
     /// What else the state folder holds, as it was measured last, bytes.
     pub(super) other_bytes: u64,
     /// Retained bytes of pinned outputs.
@@ -52,12 +54,24 @@ pub(super) struct Retention {
 impl Retention {
     /// A process whose files stand from now on.
     pub(super) fn keep(&mut self, handle: Handle, mut kept: Kept) {
+        // Files are written side by side: which of two stand first says nothing of their ends.
+        let used = self.early.remove(&handle);
         self.forget(handle);
-        self.uses += 1;
-        kept.used = self.uses;
+        kept.used = used.unwrap_or_else(|| self.next_use());
         self.disk_bytes += kept.disk_bytes;
         self.enter(handle, kept);
         self.kept.insert(handle, kept);
+    }
+
+    const fn next_use(&mut self) -> u64 {
+        self.uses += 1;
+        self.uses
+    }
+
+    /// It ended, which counts as use. Its files do not stand yet.
+    pub(super) fn ended(&mut self, handle: Handle) {
+        let used = self.next_use();
+        self.early.insert(handle, used);
     }
 
     fn enter(&mut self, handle: Handle, kept: Kept) {
@@ -92,8 +106,10 @@ impl Retention {
 
     /// It was read.
     pub(super) fn used(&mut self, handle: Handle) {
-        self.uses += 1;
-        let used = self.uses;
+        let used = self.next_use();
+        if let Some(early) = self.early.get_mut(&handle) {
+            *early = used;
+        }
         self.change(handle, |kept| kept.used = used);
     }
 
@@ -108,6 +124,7 @@ impl Retention {
 
     /// It is removed.
     pub(super) fn forget(&mut self, handle: Handle) {
+        self.early.remove(&handle);
         if let Some(kept) = self.kept.remove(&handle) {
             self.leave(handle, kept);
             self.disk_bytes = self.disk_bytes.saturating_sub(kept.disk_bytes);
@@ -177,7 +194,7 @@ impl Task {
         crate::failpoint::hit("eviction-after");
     }
 
-    fn margin(&self) -> u64 {
+    pub(super) fn margin(&self) -> u64 {
         let share = self.limits.disk_bytes / MARGIN_SHARE;
         if share < MARGIN_BYTES_MAX { share } else { MARGIN_BYTES_MAX }
     }
@@ -190,7 +207,7 @@ impl Task {
     }
 
     /// Removes the least recently used of all sessions until `bytes` are free.
-    fn evict_for_room(&mut self, bytes: u64) {
+    pub(super) fn evict_for_room(&mut self, bytes: u64) {
         while self.disk_used().saturating_add(bytes) > self.limits.disk_bytes {
             let Some(handle) = self.retention.oldest() else { return };
             tracing::info!(handle = %handle.shortened(), "evicted: the disk is to be kept free");
@@ -292,6 +309,24 @@ mod tests {
         let before = Timestamp::from_second(1).unwrap();
         assert_eq!(retention.expired(before), Some(handle(1)));
         assert_eq!(retention.surplus(session(), 3), None);
+    }
+
+    /// Symptom: of two that ended one after the other the later one was evicted. Cause: what
+    /// counted was when their files stood.
+    #[test]
+    fn the_order_is_that_of_ends_and_reads_not_of_files() {
+        let mut retention = Retention::default();
+        for number in 1..=3 {
+            retention.ended(handle(number));
+        }
+        retention.used(handle(1));
+        for number in [3, 1, 2] {
+            retention.keep(handle(number), kept(i64::from(number), 10, false));
+        }
+        assert_eq!(retention.surplus(session(), 2), Some(handle(2)));
+        retention.forget(handle(2));
+        assert_eq!(retention.surplus(session(), 1), Some(handle(3)));
+        assert!(retention.early.is_empty());
     }
 
     #[test]

@@ -68,6 +68,63 @@ pub struct StartRequest {
     pub isolate: bool,
     /// Whether its processes may connect to this daemon, as owners at most.
     pub allow_client: bool,
+    /// What runs a text; for [`Program::Line`] only.
+    pub shell: AskedShell,
+    /// Limits on its resources.
+    pub limits: AskedLimits,
+    /// Whether the kernel is to hold it to its claim; never without one.
+    pub fence: Option<AskedFence>,
+    /// Whether the guard of the session looks at its words.
+    pub guard: Guard,
+}
+
+/// The guard of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Guard {
+    /// Every word passes.
+    #[default]
+    Off,
+    /// Words are looked at.
+    On,
+}
+
+/// The shell of a text as asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AskedShell {
+    /// A path, or a name to be found in the PATH; absent = the configured one.
+    pub program: Option<OsString>,
+    /// Whether it is a login shell.
+    pub login: bool,
+}
+
+/// Limits as asked; absent = none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct AskedLimits {
+    /// Bytes of memory of the tree.
+    pub memory_bytes_max: Option<u64>,
+    /// Cores of the tree.
+    pub cpu_max: Option<f64>,
+    /// Processes of the tree.
+    pub pids_max: Option<u64>,
+    /// Open files of each process.
+    pub open_files_max: Option<u64>,
+    /// Bytes of a core; 0 = none.
+    pub core_bytes_max: Option<u64>,
+    /// Seconds of CPU of each process.
+    pub cpu_seconds_max: Option<u64>,
+    /// Bytes of address space of each process.
+    pub address_space_bytes_max: Option<u64>,
+    /// Whether one that cannot be held refuses the start.
+    pub are_required: bool,
+    /// Whether what nothing else holds is sampled.
+    pub fallback_watchdog: bool,
+}
+
+/// How the kernel is to hold a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AskedFence {
+    /// What alone may be read; absent = everything.
+    pub paths_read: Option<Vec<PathBuf>>,
 }
 
 /// The key that makes a start idempotent.
@@ -125,6 +182,8 @@ pub struct PlanFacts {
     pub claim: Option<Claim>,
     /// Names of the variables of its environment, sorted.
     pub variables: Vec<String>,
+    /// What holds it to its access; absent = nothing but its clients' word.
+    pub enforced: Option<String>,
 }
 
 /// Runs commands. `prepare` checks everything and spawns nothing; `start` spawns.
@@ -339,6 +398,8 @@ pub struct TreeEnd {
     pub input_dropped_bytes: u64,
     /// Whether the control group counted an out-of-memory kill.
     pub oom_killed: bool,
+    /// The limit that it hit: `memory`, `cpu` or `pids`.
+    pub limit_exceeded: Option<&'static str>,
 }
 
 /// Why nothing could be started.
@@ -379,6 +440,8 @@ pub enum SpawnCause {
     Guardian,
     /// `pty_unavailable`.
     Terminal,
+    /// `lifetime_enforcement_unavailable`: it could not be held to its access.
+    Fence,
     /// `lifetime_enforcement_unavailable`.
     Isolation,
 }

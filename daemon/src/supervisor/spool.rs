@@ -19,6 +19,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 impl Task {
     /// An output has changed, or it may be time to look at it again.
     pub(super) fn spool_changed(&mut self, handle: Handle) {
+        // It may have grown: what has ended makes room.
+        self.evict_for_room(self.margin());
         let now = self.clock.monotonic();
         let Some(entry) = self.table.get_mut(handle) else { return };
         // Before `running` it is looked at then; after the end its last record says it.

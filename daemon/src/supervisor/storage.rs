@@ -48,7 +48,7 @@ pub(super) enum Done {
 pub(super) struct Stored {
     /// The files of the process.
     pub(super) process_bytes: u64,
-    /// Log and quarantine.
+    /// Log, ballast and quarantine.
     pub(super) other_bytes: u64,
 }
 
@@ -222,7 +222,8 @@ fn process_bytes(folder: &StateFolder, session: SessionId, handle: Handle) -> u6
 }
 
 fn other_bytes(folder: &StateFolder) -> u64 {
-    disk_bytes(&folder.commit_path()) + disk_bytes(&folder.quarantine_path())
+    let ballast = disk_bytes(&folder.path().join("ballast"));
+    disk_bytes(&folder.commit_path()) + disk_bytes(&folder.quarantine_path()) + ballast
 }
 
 /// What a file, or all in a folder, takes of the disk; what is not there takes nothing.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{Free, Scope, StopResult, Totals};
 use super::process::StopMode;
-use super::{Method, Params, first_given};
+use super::{Method, Params};
 use crate::field::{FieldError, duration, items, no_nul, number, params, require, text, within};
 use crate::ids::{LoopId, SessionId, SessionKey};
 use crate::limits::{
@@ -37,7 +37,7 @@ params! {
         label: String,
         /// Absolute folders, at most 16: working folders lie in one of them.
         workspaces: Vec<String>,
-        /// Not in force yet.
+        /// Whether the words of its starts are looked at for accidents.
         guard: bool,
         /// Closes the session when no owner was attached for so long; from 1000.
         idle_close_ms: u64,
@@ -79,10 +79,6 @@ impl Params for SessionOpenParams {
         }
         duration("idle_close_ms", self.idle_close_ms, IDLE_CLOSE_MS_MIN)?;
         self.quotas.as_ref().map_or(Ok(()), SessionQuotas::validate)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(self: guard)
     }
 }
 

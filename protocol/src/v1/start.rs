@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::common::WokeBy;
 use super::output::Page;
-use super::{Method, Params, first_given};
+use super::{Method, Params};
 use crate::field::{FieldError, duration, items, no_nul, number, params, require, text, within};
 use crate::ids::{Base64Bytes, OriginId};
 use crate::limits::{
@@ -17,6 +17,10 @@ use crate::limits::{
     REQUEST_KEY_CHARS_MAX, SPOOL_BYTES_MIN, TTY_SIZE_MAX, UMASK_MAX,
 };
 use crate::words::{Open, words};
+
+/// What a CPU quota of the kernel can be, in cores.
+const CPU_CORES_MIN: f64 = 0.01;
+const CPU_CORES_MAX: f64 = 65536.0;
 
 words! {
     /// Where stdin comes from.
@@ -63,21 +67,21 @@ params! {
     StartParams optional {
         /// Program and arguments, without a shell.
         argv: Vec<String>,
-        /// The same for what is not UTF-8. Not in force yet.
+        /// The same for what is not UTF-8.
         argv_base64: Vec<Base64Bytes>,
         /// A text for a shell's `-c`.
         command: String,
-        /// The shell; with `command` only. Not in force yet.
+        /// The shell; with `command` only.
         shell: String,
-        /// A login shell; with `command` only. Not in force yet.
+        /// A login shell; with `command` only.
         login: bool,
         /// The working folder.
         cwd: String,
-        /// The same for what is not UTF-8. Not in force yet.
+        /// The same for what is not UTF-8.
         cwd_base64: Base64Bytes,
         /// Variables: a value sets, `null` removes.
         env: Env,
-        /// Values that are not UTF-8. Not in force yet.
+        /// Values that are not UTF-8.
         env_base64: EnvBase64,
         /// 0..=511; absent = the configured one.
         umask: u64,
@@ -105,13 +109,13 @@ params! {
         memory_bytes: u64,
         /// The spool, from 64 KiB to the ceiling of a process.
         spool_bytes: u64,
-        /// Limits on resources. Not in force yet.
+        /// Limits on resources.
         limits: ResourceLimits,
-        /// Refuse a start whose limits cannot be held. Not in force yet.
+        /// Refuse a start whose limits cannot be held.
         limits_required: bool,
-        /// Not in force yet.
+        /// How a limit is held that the system cannot hold.
         limits_fallback: LimitsFallback,
-        /// A claim on a workspace. `enforce` and `paths_read` are not in force yet.
+        /// A claim on a workspace.
         workspace: WorkspaceClaim,
         /// A PID namespace of its own.
         isolate: bool,
@@ -257,14 +261,23 @@ impl StartParams {
         number("limits.core_bytes_max", limits.core_bytes_max, 0)?;
         number("limits.cpu_seconds_max", limits.cpu_seconds_max, 1)?;
         number("limits.address_space_bytes_max", limits.address_space_bytes_max, 1)?;
-        let fits = limits.cpu_max.is_none_or(|cores| cores.is_finite() && cores > 0.0);
-        require(fits, "limits.cpu_max", "is not a positive number of cores")
+        let within = CPU_CORES_MIN..=CPU_CORES_MAX;
+        let fits = limits.cpu_max.is_none_or(|cores| within.contains(&cores));
+        require(fits, "limits.cpu_max", "is not a number of cores from 0.01 to 65536")
     }
 
     fn check_workspace(&self) -> Result<(), FieldError> {
         let Some(claim) = &self.workspace else { return Ok(()) };
         no_nul("workspace.root", claim.root.as_bytes())?;
         require(claim.root.starts_with('/'), "workspace.root", "is not an absolute folder")?;
+        let is_enforced = claim.enforce == Some(true);
+        if let Some(paths) = &claim.paths_read {
+            require(is_enforced, "workspace.paths_read", "goes with `enforce` only")?;
+            items("workspace.paths_read", paths.len(), 0, PATHS_MAX)?;
+            for (index, path) in paths.iter().enumerate() {
+                no_nul(&format!("workspace.paths_read[{index}]"), path.as_bytes())?;
+            }
+        }
         let is_scoped = claim.access == Access::ScopedWrite;
         for (index, path) in claim.paths.iter().flatten().enumerate() {
             no_nul(&format!("workspace.paths[{index}]"), path.as_bytes())?;
@@ -294,21 +307,6 @@ impl Params for StartParams {
         self.check_workspace()?;
         text("label", self.label.as_deref(), 0, NAME_CHARS_MAX)?;
         text("request_key", self.request_key.as_deref(), 1, REQUEST_KEY_CHARS_MAX)
-    }
-
-    fn later(&self) -> Option<&'static str> {
-        first_given!(
-            self: argv_base64, shell, login, cwd_base64, env_base64, limits, limits_required,
-            limits_fallback,
-        )
-        .or_else(|| {
-            let claim = self.workspace.as_ref()?;
-            let later = [
-                (claim.enforce == Some(true), "workspace.enforce"),
-                (claim.paths_read.is_some(), "workspace.paths_read"),
-            ];
-            later.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
-        })
     }
 }
 

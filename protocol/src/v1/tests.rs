@@ -1,7 +1,7 @@
 //! Field-exact refusals of every method, and that results are open.
 
 use super::*;
-use FieldFault::{Duplicate, Missing, Mistyped, Refused, Unknown, Unsupported};
+use FieldFault::{Duplicate, Missing, Mistyped, Refused, Unknown};
 
 fn refusal(method: &str, params: &str) -> (String, FieldFault) {
     let raw = RawValue::from_string(params.to_owned()).unwrap();
@@ -38,7 +38,7 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("session/open", r#"{"session_id":null}"#, "session_id", Mistyped),
     ("session/open", r#"{"session_key":"short"}"#, "session_key", Mistyped),
     ("session/open", r#"{"workspaces":["/a","b"]}"#, "workspaces[1]", Refused),
-    ("session/open", r#"{"guard":true}"#, "guard", Unsupported),
+    ("session/open", r#"{"guard":1}"#, "guard", Mistyped),
     ("session/open", r#"{"idle_close_ms":999}"#, "idle_close_ms", Refused),
     ("session/open", r#"{"quotas":{"running_loop_max":-1}}"#, "quotas.running_loop_max", Mistyped),
     (
@@ -68,7 +68,29 @@ const CASES: &[(&str, &str, &str, FieldFault)] = &[
     ("process/start", r#"{"argv":["a"],"argv":["b"]}"#, "argv", Duplicate),
     ("process/start", r#"{"command":" \t"}"#, "command", Refused),
     ("process/start", r#"{"argv":["a"],"shell":"/bin/sh"}"#, "shell", Refused),
-    ("process/start", r#"{"command":"a","shell":"/bin/sh"}"#, "shell", Unsupported),
+    ("process/start", r#"{"command":"a","shell":""}"#, "shell", Refused),
+    ("process/start", r#"{"argv":["a"],"login":true}"#, "login", Refused),
+    ("process/start", r#"{"argv_base64":[]}"#, "argv_base64", Refused),
+    ("process/start", r#"{"argv_base64":["YQBi"]}"#, "argv_base64[0]", Refused),
+    ("process/start", r#"{"argv_base64":["YQ="]}"#, "argv_base64[0]", Mistyped),
+    ("process/start", r#"{"argv":["a"],"argv_base64":["YQ=="]}"#, "argv_base64", Refused),
+    ("process/start", r#"{"argv":["a"],"cwd":"/","cwd_base64":"Lw=="}"#, "cwd_base64", Refused),
+    (
+        "process/start",
+        r#"{"argv":["a"],"env":{"A":"1"},"env_base64":{"A":"MQ=="}}"#,
+        "env_base64.A",
+        Refused,
+    ),
+    ("process/start", r#"{"argv":["a"],"limits":{"pids_max":0}}"#, "limits.pids_max", Refused),
+    ("process/start", r#"{"argv":["a"],"limits":{"cpu_max":0}}"#, "limits.cpu_max", Refused),
+    ("process/start", r#"{"argv":["a"],"limits":{"x":1}}"#, "limits.x", Unknown),
+    ("process/start", r#"{"argv":["a"],"limits_fallback":"x"}"#, "limits_fallback", Mistyped),
+    (
+        "process/start",
+        r#"{"argv":["a"],"workspace":{"root":"/","access":"read_only","paths_read":[]}}"#,
+        "workspace.paths_read",
+        Refused,
+    ),
     ("process/start", r#"{"argv":["a"],"cwd":""}"#, "cwd", Refused),
     ("process/start", r#"{"argv":["a"],"env":{"A":"1","B":2}}"#, "env.B", Mistyped),
     ("process/start", r#"{"argv":["a"],"env":{"A":"1","A":"2"}}"#, "env.A", Duplicate),

@@ -18,7 +18,7 @@ type Words<'a> = &'a [String];
 
 const USAGE: &str = "probe exit N | write N | write-err N | lines N | echo | echo-lines | fds | sleep SECONDS | ignore-term SECONDS \
     | detach SECONDS | leave SECONDS | tree DEPTH WIDTH SECONDS | forks | listen | environment | mixed N | tick MS \
-    | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
+    | deeds FOLDER OTHER | burn | fill BYTES | children N | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +52,10 @@ fn run(words: Words<'_>) -> Outcome {
         ("environment", environment),
         ("mixed", mixed),
         ("tick", tick),
+        ("deeds", deeds),
+        ("burn", burn),
+        ("fill", fill),
+        ("children", children),
         ("trace", trace),
         ("trace-other", trace_other),
         ("client", client),
@@ -250,6 +254,75 @@ fn tick(words: Words<'_>) -> Outcome {
         writeln!(io::stdout(), "tick {count}")?;
         std::thread::park_timeout(pause);
     }
+    Ok(0)
+}
+
+/// Tries everything that changes something below a folder, which holds `file`, `a`, `gone`, `m` and the folder `empty`, and
+/// moves and links from it into the other one: a line each, with `ok` or the number of the error.
+fn deeds(words: Words<'_>) -> Outcome {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    const TRUNCATE: i32 = 0o1000;
+    let at = |name: &str| word::<std::path::PathBuf>(words, 0).map(|folder| folder.join(name));
+    let other = |name: &str| word::<std::path::PathBuf>(words, 1).map(|folder| folder.join(name));
+    let open = |how: &mut fs::OpenOptions, path| how.open(path).map(drop);
+    let results = [
+        ("write", open(fs::OpenOptions::new().write(true), at("file")?)),
+        ("append", open(fs::OpenOptions::new().append(true), at("file")?)),
+        ("truncate", open(fs::OpenOptions::new().read(true).custom_flags(TRUNCATE), at("file")?)),
+        ("create", open(fs::OpenOptions::new().write(true).create_new(true), at("new")?)),
+        ("mkdir", fs::create_dir(at("folder")?)),
+        ("symlink", std::os::unix::fs::symlink("file", at("symlink")?)),
+        ("fifo", make_fifo(&at("fifo")?)),
+        ("socket", std::os::unix::net::UnixListener::bind(at("socket")?).map(drop)),
+        ("rename", fs::rename(at("a")?, at("b")?)),
+        ("link", fs::hard_link(at("file")?, at("hard")?)),
+        ("remove", fs::remove_file(at("gone")?)),
+        ("rmdir", fs::remove_dir(at("empty")?)),
+        ("move", fs::rename(at("m")?, other("m")?)),
+        ("link-out", fs::hard_link(at("file")?, other("out")?)),
+    ];
+    for (name, result) in results {
+        match result {
+            Ok(()) => writeln!(io::stdout(), "{name} ok")?,
+            Err(error) => writeln!(io::stdout(), "{name} {}", error.raw_os_error().unwrap_or(-1))?,
+        }
+    }
+    Ok(0)
+}
+
+fn make_fifo(path: &std::path::Path) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    Ok(mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0)?)
+}
+
+/// Uses one core until it is ended.
+fn burn(_: Words<'_>) -> Outcome {
+    let mut count = 0_u64;
+    while count != u64::MAX {
+        count = std::hint::black_box(count).wrapping_add(1);
+    }
+    Ok(0)
+}
+
+/// Takes so many bytes of memory, says so, and holds them.
+fn fill(words: Words<'_>) -> Outcome {
+    const PAGE: usize = 4096;
+    let bytes: usize = word(words, 0)?;
+    let mut held = Vec::new();
+    for _ in 0..bytes.div_ceil(PAGE) {
+        held.push(std::hint::black_box(vec![1_u8; PAGE]));
+    }
+    writeln!(io::stdout(), "filled {}", held.len())?;
+    std::thread::park_timeout(Duration::from_secs(600));
+    Ok(0)
+}
+
+/// Starts so many children that sleep, and says how many there were; what a refused fork does is only counted.
+fn children(words: Words<'_>) -> Outcome {
+    let wanted: u64 = word(words, 0)?;
+    let started = (0..wanted).filter(|_| again(&["sleep", "600"]).is_ok()).count();
+    writeln!(io::stdout(), "started {started}")?;
+    std::thread::park_timeout(Duration::from_secs(600));
     Ok(0)
 }
 

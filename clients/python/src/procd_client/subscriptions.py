@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Dict, Mapping, Optional
 
-from .connection import Stream
+from .connection import Connection, Stream
 from .errors import Disconnected, ProcdError
 from .link import Link
 from .types import EventRecord, Notification, read
@@ -42,14 +42,12 @@ class _Subscription:
         self._params: Dict[str, Any] = dict(params)
         self._stream: Optional[Stream] = None
 
-    async def _subscribed(self) -> Stream:
-        if self._stream is None:
-            connection = await self._link.connection()
-            stream = await connection.stream("events/subscribe", self._params, is_subscription=True)
-            _, result = await stream.next()
-            self._begun(result)
-            self._stream = stream
-        return self._stream
+    async def _subscribe(self, connection: Connection) -> Stream:
+        stream = await connection.stream("events/subscribe", self._params, is_subscription=True)
+        _, result = await stream.next()
+        self._begun(result)
+        self._stream = stream
+        return stream
 
     def _begun(self, result: Mapping[str, Any]) -> None:
         """The subscription stands."""
@@ -57,11 +55,12 @@ class _Subscription:
     async def _notice(self, method: str) -> Mapping[str, Any]:
         """The parameters of the next notice of this kind."""
         while True:
+            stream = self._stream
+            if stream is None:
+                stream = await self._link.repeated(self._subscribe)
             try:
-                stream = await self._subscribed()
                 kind, params = await stream.next()
             except Disconnected:
-                # The next attempt makes a connection, or says why there is none.
                 self._stream = None
                 continue
             if kind == method and isinstance(params, dict):
@@ -102,11 +101,7 @@ class Events(_Subscription):
         self._params.setdefault("from_seq", int(result.get("last_seq", 0)) + 1)
 
     async def __aenter__(self) -> Events:
-        while self._stream is None:
-            try:
-                await self._subscribed()
-            except Disconnected:
-                continue
+        await self._link.repeated(self._subscribe)
         return self
 
     def __aiter__(self) -> Events:

@@ -209,6 +209,9 @@ fn containment(status: &StatusResult) -> Finding {
             "tier 2: a shim for each process, since no control group is delegated".to_owned(),
             Some("run the daemon as a systemd user unit with Delegate=yes for tier 1"),
         ),
+        Some(Open::Known(Tier::Pidns)) => {
+            ok("containment", "tier 3: a PID namespace for each process")
+        }
         Some(Open::Unknown(_)) | None => finding(
             "containment",
             Grade::Bad,

@@ -138,12 +138,7 @@ impl Leaf {
     /// How often the kernel killed here for want of memory; 0 where it does not count.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
-        read_file(&self.folder, "memory.events")
-            .ok()
-            .and_then(|text| {
-                text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
-            })
-            .unwrap_or(0)
+        self.count_in("memory.events", "oom_kill ")
     }
 
     /// Removes it, with the groups below: the last part of the proof that it is empty.

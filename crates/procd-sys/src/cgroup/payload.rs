@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 
+use super::controllers::{self, Controllers};
 use super::{Leaf, is_populated, kill, make_group, open_group, remove_below, subgroups};
 
 const PREFIX: &str = "procd-";
@@ -28,6 +29,7 @@ pub struct Payload {
     folder: Arc<OwnedFd>,
     path: PathBuf,
     proc_path: String,
+    controllers: Controllers,
 }
 
 impl Payload {
@@ -49,7 +51,12 @@ impl Payload {
                 return Err(error);
             }
         };
-        Ok(Self { own, instance_name, instance, folder, path, proc_path: String::new() })
+        controllers::hand_down(&own);
+        controllers::hand_down(&instance);
+        controllers::hand_down(&*folder);
+        let controllers = controllers::available(&*folder);
+        let proc_path = String::new();
+        Ok(Self { own, instance_name, instance, folder, path, proc_path, controllers })
     }
 
     /// A fresh leaf.
@@ -63,6 +70,12 @@ impl Payload {
     #[must_use]
     pub fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
+    }
+
+    /// Which limits its leaves can hold.
+    #[must_use]
+    pub const fn controllers(&self) -> Controllers {
+        self.controllers
     }
 
     /// Where it is, for people.

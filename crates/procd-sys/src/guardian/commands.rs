@@ -83,7 +83,8 @@ impl Commands {
         })
     }
 
-    /// Descriptors: body, folder, three streams, then socket, leaf or both.
+    /// Descriptors: body, folder, three streams, then socket, leaf or both, then a fence if the image
+    /// says so.
     pub(super) fn start(
         &mut self,
         key: u64,
@@ -106,7 +107,12 @@ impl Commands {
             .ok()
             .and_then(|bytes| Image::decode(&bytes).ok())
             .ok_or(Refused { stage: Stage::Body, errno: libc::EBADMSG })?;
-        let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr] };
+        // Never without the fence that was meant for it.
+        let fence = if image.options.fenced { places.next_back() } else { None };
+        if image.options.fenced != fence.is_some() {
+            return Err(Refused { stage: Stage::Fence, errno: libc::EBADF });
+        }
+        let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr], fence };
         let started = match hold {
             Hold::Leaf => self.clone_command(&image, &descriptors, &place),
             Hold::Shim => self.fork_shim(&image, descriptors, place),

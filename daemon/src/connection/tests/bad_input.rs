@@ -115,19 +115,6 @@ async fn process_start() {
 }
 
 #[tokio::test]
-async fn what_a_later_version_brings_is_refused_by_name() {
-    let world = World::new().await;
-    let mut wire = world.owner().await;
-    for (field, value) in [("limits", json!({"pids_max": 1})), ("limits_required", json!(true))] {
-        let mut params = json!({"argv": ["x"]});
-        params[field] = value;
-        let error = wire.error("process/start", params).await;
-        assert_eq!(error["details"]["field"], field, "{error}");
-        assert!(error["message"].as_str().unwrap().contains("not supported yet"), "{error}");
-    }
-}
-
-#[tokio::test]
 async fn process_output() {
     let world = World::new().await;
     let mut wire = world.owner().await;

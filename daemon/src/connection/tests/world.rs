@@ -145,6 +145,7 @@ impl Runner for Script {
             limits: BTreeMap::new(),
             claim: None,
             variables: Vec::new(),
+            enforced: None,
         };
         Ok((request.clone(), facts))
     }
@@ -203,7 +204,8 @@ impl World {
         let (log, replay) = CommitLog::open(&folder).expect("the log opens");
         let restored = procd_store::scan::load(&folder, replay);
         log.adopt(&restored);
-        let recovered = crate::recovery::recover(&folder, restored, boot_id, Clock);
+        let recovered =
+            crate::recovery::recover(&folder, restored, boot_id, Clock, Clock.monotonic());
         let (starts, starts_in) = mpsc::channel(64);
         let drains = Drains::new(1).expect("a drain thread");
         let script = Script { starts, drains, limits: limits.clone() };

@@ -26,6 +26,8 @@ impl Driver {
             self.until_reaped().await;
         }
         let oom_killed = self.tree.oom_killed();
+        let by_group = self.tree.group().and_then(|group| group.limit_exceeded());
+        let limit_exceeded = self.watchdog.exceeded().or(by_group);
         self.link.forget(self.key).await;
         let report = match self.phase {
             Phase::Aborted | Phase::Unstarted { aborted: true, .. } => Report::Aborted,
@@ -39,7 +41,12 @@ impl Driver {
                 self.answer_rest().await;
                 let refused = std::mem::take(&mut self.refused);
                 let signal_errors = refused.into_iter().map(|(_, error)| error).collect();
-                Report::TreeEmpty(TreeEnd { signal_errors, input_dropped_bytes, oom_killed })
+                Report::TreeEmpty(TreeEnd {
+                    signal_errors,
+                    input_dropped_bytes,
+                    oom_killed,
+                    limit_exceeded,
+                })
             }
         };
         self.reports.send(report).await;

@@ -20,8 +20,8 @@ use crate::clock::Clock;
 use crate::drain::Budgets;
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::runner::{
-    Inspector, Order, OrderQueue, PlanFacts, Program, Report, Runner, Running, StartContext,
-    StartRequest, StdinMode, TreeEnd, TreeView, place,
+    AskedLimits, AskedShell, Guard, Inspector, Order, OrderQueue, PlanFacts, Program, Report,
+    Runner, Running, StartContext, StartRequest, StdinMode, TreeEnd, TreeView, place,
 };
 use crate::supervisor::{Parts, SessionRules, Started, Supervisor, spawn};
 
@@ -97,6 +97,7 @@ impl Runner for Script {
             limits: BTreeMap::new(),
             claim: request.claim.as_ref().map(place::claim).transpose()?,
             variables: vec!["PATH".to_owned()],
+            enforced: None,
         };
         Ok(((), facts))
     }
@@ -142,7 +143,8 @@ impl World {
         let (log, replay) = CommitLog::open(&folder).expect("the log opens");
         let restored = procd_store::scan::load(&folder, replay);
         log.adopt(&restored);
-        let recovered = crate::recovery::recover(&folder, restored, boot_id, Clock);
+        let recovered =
+            crate::recovery::recover(&folder, restored, boot_id, Clock, Clock.monotonic());
         let (starts, starts_in) = mpsc::channel(64);
         let script = Script { starts, refusal, limits: limits.clone() };
         let spawned = spawn(
@@ -265,5 +267,9 @@ pub(super) fn request() -> StartRequest {
         workspaces: Vec::new(),
         isolate: false,
         allow_client: false,
+        shell: AskedShell::default(),
+        limits: AskedLimits::default(),
+        fence: None,
+        guard: Guard::Off,
     }
 }

@@ -1,0 +1,61 @@
+#!/bin/sh
+# A small Debian guest with a real systemd, by software emulation: what needs controllers of control
+# groups is proven there, as an ordinary user. Called by `cargo xtask vm`, with the folder of the
+# built binaries. The guest's root is built once (about 3 minutes) and kept in the cache folder.
+# What is missing here is said as a skip, which is no failure.
+set -eu
+
+binaries=$1
+cache=${PROCD_VM_CACHE:-target/vm}
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+packages=systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,udev,kmod
+packages=$packages,linux-image-cloud-amd64,initramfs-tools,passwd,procps,util-linux,python3
+seconds_max=${PROCD_VM_SECONDS:-900}
+
+skip() {
+    echo "SKIPPED: the guest: $1"
+    exit 0
+}
+
+[ "$(id -u)" = 0 ] || skip "building its root needs root"
+[ "$(uname -m)" = x86_64 ] || skip "its kernel is for x86-64"
+for tool in qemu-system-x86_64 debootstrap mke2fs; do
+    command -v "$tool" >/dev/null || skip "no $tool (apt-get install qemu-system-x86 debootstrap e2fsprogs)"
+done
+
+mkdir -p "$cache"
+cache=$(CDPATH='' cd -- "$cache" && pwd)
+if [ ! -e "$cache/built" ]; then
+    rm -rf "$cache/root"
+    debootstrap --variant=minbase --include="$packages" bookworm "$cache/root" >"$cache/build.log" 2>&1 ||
+        skip "its packages cannot be had (see $cache/build.log)"
+    touch "$cache/built"
+fi
+
+root=$cache/root
+mkdir -p "$root/opt/procd" "$root/var/lib/systemd/linger" "$root/etc/systemd/system/multi-user.target.wants"
+cp "$binaries/procd" "$binaries/procctl" "$here/guest.sh" "$here/check.py" "$root/opt/procd/"
+chmod 755 "$root/opt/procd/guest.sh"
+grep -q '^tester:' "$root/etc/passwd" || chroot "$root" useradd -m -u 1000 -s /bin/bash tester
+touch "$root/var/lib/systemd/linger/tester"
+echo procd-guest >"$root/etc/hostname"
+cp "$here/procd-check.service" "$root/etc/systemd/system/"
+ln -sf ../procd-check.service "$root/etc/systemd/system/multi-user.target.wants/procd-check.service"
+
+image=$cache/image
+rm -f "$image"
+mke2fs -q -t ext4 -d "$root" "$image" 1400M
+log=$cache/console.log
+kernel=$(ls "$root"/boot/vmlinuz-* | tail -n 1)
+initrd=$(ls "$root"/boot/initrd.img-* | tail -n 1)
+timeout "$seconds_max" qemu-system-x86_64 -accel tcg -m 1024 -smp 2 -nographic -no-reboot \
+    -kernel "$kernel" -initrd "$initrd" -append "root=/dev/vda rw console=ttyS0 quiet" \
+    -drive "file=$image,format=raw,if=virtio" -net none </dev/null >"$log" 2>&1 || true
+rm -f "$image"
+grep -a 'PROCD-VM' "$log" | tr -d '\r' || true
+if grep -aq 'PROCD-VM: all held' "$log"; then
+    exit 0
+fi
+echo "the guest did not come to a good end; the last lines of its console:"
+tail -n 40 "$log"
+exit 1
