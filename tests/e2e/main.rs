@@ -80,6 +80,7 @@ mod leases;
 mod lifecycle;
 mod limits;
 mod notices;
+mod operate;
 mod operators;
 mod output;
 mod peers;

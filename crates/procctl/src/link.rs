@@ -23,6 +23,8 @@ use crate::stream::Stream;
 const LIST_PAGE_MAX: u64 = 1000;
 /// Tries to come to the own session: attach, open, attach again, then the same with a new one.
 const SESSION_TRIES_MAX: usize = 4;
+/// How long a connection may take, a daemon that reads back its records included.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a private daemon is started when none runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +197,7 @@ impl Links {
         let connect = Connect::new()
             .name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
             .reconnect_time(Duration::ZERO);
-        Ok(connect.private_daemon(may_start).connect().await?)
+        in_time(ANSWER_MAX, connect.private_daemon(may_start).connect()).await
     }
 
     /// The operator's connection.
@@ -361,6 +363,20 @@ async fn is_closed(session: &Session) -> Result<bool, CtlError> {
     Ok(own.is_some_and(|own| own.state != Open::Known(SessionState::Open)))
 }
 
+/// What `connecting` gives, within `limit`: whoever listens may be no procd at all, and say nothing.
+async fn in_time<T, E: Into<CtlError>>(
+    limit: Duration,
+    connecting: impl Future<Output = Result<T, E>>,
+) -> Result<T, CtlError> {
+    match tokio::time::timeout(limit, connecting).await {
+        Ok(answer) => answer.map_err(Into::into),
+        Err(_elapsed) => Err(CtlError::NoDaemon {
+            what: format!("whoever listens at the daemon's socket says nothing for {limit:?}"),
+            advice: "end it, or set PROCD_SOCKET to another place",
+        }),
+    }
+}
+
 fn open_params(credentials: &Credentials, quotas: Option<SessionQuotas>) -> SessionOpenParams {
     SessionOpenParams {
         session_id: Some(credentials.session_id),
@@ -393,5 +409,18 @@ impl From<ClientError> for CtlError {
             }
             ClientError::Unsendable { .. } => Self::usage(what, "ask for less in one call"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_says_nothing_is_given_up_with_a_sentence() {
+        let never = std::future::pending::<Result<(), ClientError>>();
+        let said = in_time(Duration::from_millis(5), never).await.unwrap_err();
+        assert_eq!(said.code(), crate::exit::Code::NoDaemon);
+        assert!(said.to_string().contains("says nothing for 5ms; end it"), "{said}");
     }
 }

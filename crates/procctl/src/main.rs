@@ -57,21 +57,26 @@ fn main() -> ExitCode {
 
 /// The command line with live handles and labels where one is to be named.
 fn completing() -> clap::Command {
-    let ids = || ArgValueCompleter::new(|_: &std::ffi::OsStr| live_names());
+    let ids = || ArgValueCompleter::new(live_names);
+    // In place: an argument that is taken out and put back would come last of the positional ones.
     Arguments::command().mut_subcommands(|command| {
-        let takes = command.get_arguments().any(|argument| argument.get_id() == "id");
-        let takes_several = command.get_arguments().any(|argument| argument.get_id() == "ids");
-        let command = if takes { command.mut_arg("id", |id| id.add(ids())) } else { command };
-        if takes_several { command.mut_arg("ids", |several| several.add(ids())) } else { command }
+        command.mut_args(|argument| {
+            let is_named = ["id", "ids"].contains(&argument.get_id().as_str());
+            if is_named { argument.add(ids()) } else { argument }
+        })
     })
 }
 
-fn live_names() -> Vec<clap_complete::engine::CompletionCandidate> {
+/// Those that begin with what is typed so far.
+fn live_names(typed: &std::ffi::OsStr) -> Vec<clap_complete::engine::CompletionCandidate> {
     let folder = places::state_folder(|name| std::env::var_os(name));
     let links = folder.map(|folder| {
         Links::new(arguments::Role::Either, "completion", IdentityStore::new(folder))
     });
-    links.map(|links| commands::pages::candidates(&links)).unwrap_or_default()
+    let mut names = links.map(|links| commands::pages::candidates(&links)).unwrap_or_default();
+    let typed = typed.to_string_lossy();
+    names.retain(|name| name.get_value().to_string_lossy().starts_with(&*typed));
+    names
 }
 
 fn execute(arguments: &Arguments) -> Result<u8, CtlError> {

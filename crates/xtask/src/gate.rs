@@ -8,7 +8,7 @@ use std::{
 use crate::{
     bridge, clients,
     command::{self, cargo},
-    suite,
+    operate, suite,
 };
 
 /// Where the tests find the binaries.
@@ -152,6 +152,7 @@ const BUILT: [&str; 14] = [
 /// crate: the daemon with failpoints costs the compilation of two crates once more.
 fn build() -> Result<PathBuf, String> {
     let folder = target_folder().join("debug");
+    operate::prometheus(&target_folder())?;
     let mut failpoints = cargo(&BUILT);
     failpoints.args(["--features", "procd/failpoints"]);
     command::run(failpoints)?;
@@ -161,7 +162,7 @@ fn build() -> Result<PathBuf, String> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "cargo's own variable for its target folder")]
-fn target_folder() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     let root = command::root();
     std::env::var("CARGO_TARGET_DIR")
         .map_or_else(|_| root.join("target"), |folder| root.join(folder))

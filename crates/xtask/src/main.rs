@@ -5,6 +5,7 @@ mod bridge;
 mod clients;
 mod command;
 mod gate;
+mod operate;
 mod sections;
 mod suite;
 mod summary;
@@ -62,6 +63,21 @@ enum Task {
     Bridge,
     /// Writes `protocol/schema/v1.json` from the types of the messages.
     Schema,
+    /// The Debian package, in `target/debian-package`.
+    Deb {
+        /// Installs it into a small Debian system, runs it there and removes it. For root.
+        #[arg(long)]
+        tries: bool,
+    },
+    /// Builds and puts everything in place: `cargo xtask install --prefix /usr/local`.
+    Install {
+        /// Where in the root.
+        #[arg(long, default_value = "/usr/local")]
+        prefix: String,
+        /// The root of the system.
+        #[arg(default_value = "")]
+        root: String,
+    },
     /// The tests of the clients in Python and TypeScript alone.
     Clients,
     /// 10,000 completions in one loop, with slow and vanishing subscribers and a daemon that is killed.
@@ -85,6 +101,8 @@ fn main() -> ExitCode {
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
         Task::Schema => gate::schema(true),
+        Task::Deb { tries } => operate::deb(&gate::target_folder(), tries),
+        Task::Install { prefix, root } => operate::install(&root, &prefix),
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
