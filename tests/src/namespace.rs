@@ -30,7 +30,8 @@ pub fn has_run_inside(module: &str, name: &str) -> bool {
     command.arg(std::env::current_exe().expect("the test binary's own path"));
     command.args(["--exact", &test, "--nocapture"]).env(INSIDE_VARIABLE, "1");
     // What repeats itself may take as many times as long.
-    let limit = if rounds::or(0) > 0 { run::LONG * 10 } else { run::LONG };
+    let is_long = rounds::or(0) > 0 || run::rounds(1) > 1;
+    let limit = if is_long { run::LONG * 10 } else { run::LONG };
     let finished = run::finish(command, b"", limit);
     let said = format!("{}{}", finished.text(), String::from_utf8_lossy(&finished.stderr));
     assert!(finished.code == Some(0) && said.contains("1 passed"), "inside the namespace:\n{said}");

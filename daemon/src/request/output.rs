@@ -10,7 +10,7 @@ use procd_protocol::words::Open;
 use procd_protocol::{ErrorBody, ProcessId, limits};
 
 use super::error::{of_read, unsuccessful, wire};
-use super::page::{self, Form, Room};
+use super::page::{self, Content, Form, Room};
 use super::process::handle;
 use super::stretch::Filter;
 use super::until::{Found, Until};
@@ -18,6 +18,9 @@ use super::wait::{self, Goal, Target};
 use super::{Client, Done, Reply, as_count, log_reason, millis, tail};
 use crate::supervisor::refusal::Refusal;
 use crate::supervisor::view::ProcessView;
+
+/// How often a page is read that was overtaken by the output it did not find, a count.
+const PAGE_TRIES: u32 = 4;
 
 /// One process of the call.
 #[derive(Debug)]
@@ -196,9 +199,16 @@ pub(super) async fn page_at(
     form: Form,
     room: &mut Room,
 ) -> Result<v1::Page, Refusal> {
-    let content = page::content(&view.output, cursor, snapshot.is_terminal(), form, *room)
-        .await
-        .map_err(|error| of_read(&error))?;
+    let mut content = Content::default();
+    for _ in 0..PAGE_TRIES {
+        let read = page::content(&view.output, cursor, snapshot.is_terminal(), form, *room).await;
+        content = read.map_err(|error| of_read(&error))?;
+        // What came while an empty page was read would make it one that says `more` and moves on
+        // by nothing.
+        if !content.is_overtaken(&view.output, *room) {
+            break;
+        }
+    }
     if content.gap_bytes > 0 && form.gap_is_error {
         return Err(Refusal::CursorGap { cursor, retained_from: content.from });
     }

@@ -231,6 +231,12 @@ impl Content {
         }
     }
 
+    /// Whether it holds nothing, though by now there is something behind it.
+    pub(super) fn is_overtaken(&self, output: &Output, room: Room) -> bool {
+        let is_empty = self.covered == 0 && self.held == 0 && self.pending_line.is_none();
+        is_empty && self.next == self.from && !room.is_empty() && output.bounds().total > self.next
+    }
+
     /// What it takes of the room of its reply.
     pub(super) const fn charge(&self, room: &mut Room) {
         room.raw = room.raw.saturating_sub(self.covered);
