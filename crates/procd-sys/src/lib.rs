@@ -21,6 +21,7 @@ pub mod inherited;
 pub mod isolation;
 pub mod landlock;
 pub mod members;
+pub mod memory;
 pub mod message;
 pub mod names;
 pub mod peer;

@@ -31,6 +31,22 @@ pub(crate) enum Forked<T> {
     Parent(T),
 }
 
+/// How many heaps the allocator has at most; before there is a second thread.
+pub(crate) fn limit_heaps(count: c_int) {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer; no other thread allocates yet.
+    let _whether_set = unsafe { libc::mallopt(libc::M_ARENA_MAX, count) };
+    #[cfg(not(target_env = "gnu"))]
+    let _ = count;
+}
+
+/// Gives memory that the allocator keeps for later back to the system. Walks all of it.
+pub(crate) fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointer; the allocator guards itself against its other callers.
+    let _whether_any = unsafe { libc::malloc_trim(0) };
+}
+
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -2,13 +2,18 @@
 //! the room for replies is full, the client with the most of it is closed first.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use procd_protocol::limits::{FRAME_BYTES_MAX, REPLY_BYTES_DAEMON_MAX, REQUEST_BYTES_DAEMON_MAX};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{as_count, frames};
+
+/// After the first long reply: how long until the memory of those that were is given back.
+const BURST: Duration = Duration::from_secs(1);
 
 /// The daemon's budgets for its connections.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(super) struct ReplyBudget {
     max: usize,
     accounts: Mutex<Accounts>,
     freed: Notify,
+    /// The memory of long replies will be given back.
+    gives_back: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -57,11 +64,30 @@ struct Account {
 
 impl ReplyBudget {
     pub(super) fn new(max: usize) -> Self {
-        Self { max, accounts: Mutex::default(), freed: Notify::new() }
+        Self {
+            max,
+            accounts: Mutex::default(),
+            freed: Notify::new(),
+            gives_back: AtomicBool::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Accounts> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A long reply was built. A while after the first of a burst the free memory that it left is
+    /// given back, once: the allocator would keep it for as long as the daemon runs.
+    pub(super) fn note_long(self: &Arc<Self>) {
+        if self.gives_back.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let budget = Arc::clone(self);
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(BURST).await;
+            budget.gives_back.store(false, Ordering::Release);
+            drop(tokio::task::spawn_blocking(procd_sys::memory::give_back));
+        }));
     }
 
     /// An account for one connection; `closing` closes it.
@@ -82,6 +108,11 @@ pub(super) struct ReplyAccount {
 }
 
 impl ReplyAccount {
+    /// See [`ReplyBudget::note_long`].
+    pub(super) fn note_long(&self) {
+        self.budget.note_long();
+    }
+
     /// Takes room, waiting until the fullest client is closed if there is none.
     pub(super) async fn charge(&self, bytes: usize) -> Charge {
         loop {

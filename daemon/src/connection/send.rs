@@ -19,6 +19,8 @@ use super::budget::{Charge, ReplyAccount, ReplyBudget};
 
 /// Longer frames are left to the writer: whoever made one may have more to do.
 const DIRECT_BYTES_MAX: usize = 64 * 1024;
+/// Frames of so many bytes, at least, leave much free memory behind.
+const LONG_BYTES: usize = 256 * 1024;
 /// How long a queue may stay full, and its last frames may take.
 pub(super) const STALL: Duration = Duration::from_millis(SEND_STALL_MS);
 
@@ -124,6 +126,9 @@ impl SendQueue {
                 }
                 return Some(());
             }
+        }
+        if frame.len() >= LONG_BYTES {
+            self.account.note_long();
         }
         let waits = Waits::new(&self.waiting);
         let bytes = self.room.clone().acquire_many_owned(room_of(&frame)).await.ok()?;
