@@ -89,6 +89,7 @@ mod races;
 mod real_work;
 mod recovery;
 mod resources;
+mod screens;
 mod signals;
 mod slow;
 mod spool_disk;

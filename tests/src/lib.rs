@@ -20,6 +20,7 @@ pub mod run;
 pub mod skip;
 #[cfg(test)]
 mod tidy;
+pub mod tmux;
 pub mod transcript;
 pub mod wait;
 pub mod wire;
