@@ -132,13 +132,9 @@ enum TierError {
 /// Ends what earlier daemons of the state folder left, and finds the tier. To be called before any
 /// thread exists, and after the state folder is locked. Sets SIGCHLD to its default: where it was
 /// inherited as ignored, no end of a child could be seen.
-/// Every signal is unblocked: with SIGTERM inherited as blocked the daemon could not be asked to
-/// end.
 #[must_use]
 pub fn establish(options: &ContainmentOptions) -> Established {
     raw::default_child_signal();
-    // A mask in a valid place cannot be refused.
-    let _refused = raw::unblock_all();
     let isolation = isolation::probe();
     let own = own_group(options.cgroup_root.as_deref());
     let swept = own.as_ref().map(|own| sweep(own, &options.folder_id)).unwrap_or_default();

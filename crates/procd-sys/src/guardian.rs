@@ -71,7 +71,7 @@ impl Guardian {
             raw::ignore(signal);
         }
         raw::default_child_signal();
-        raw::block_only_sigchld()?;
+        raw::block_only(libc::SIGCHLD)?;
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::net::sockopt::socket_type(&control)?;
         let_go_of_streams()?;

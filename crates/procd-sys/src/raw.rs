@@ -166,9 +166,9 @@ pub(crate) fn own_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Blocks SIGCHLD and nothing else.
-pub(crate) fn block_only_sigchld() -> io::Result<()> {
-    set_mask(1 << (libc::SIGCHLD - 1))
+/// Blocks this signal and nothing else.
+pub(crate) fn block_only(signal: c_int) -> io::Result<()> {
+    set_mask(1 << (signal - 1))
 }
 
 /// Blocks nothing.
