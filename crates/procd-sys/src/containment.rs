@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use procd_core::Tier;
 
-use crate::cgroup::discover::{DiscoverError, own_group};
+use crate::cgroup::discover::{DiscoverError, Root, own_group};
 use crate::cgroup::{Leaf, Payload, Swept, sweep};
 use crate::isolation::{self, Isolation};
 use crate::raw::{self, Forked};
@@ -42,7 +41,7 @@ pub struct ContainmentOptions {
     /// Whether only a tier that ends a tree atomically (1) will do.
     pub require_atomic: bool,
     /// The configured `cgroup_root`.
-    pub cgroup_root: Option<PathBuf>,
+    pub cgroup_root: Option<Root>,
     /// The id of the state folder.
     pub folder_id: String,
     /// The id of this daemon, unique.
@@ -136,7 +135,7 @@ enum TierError {
 pub fn establish(options: &ContainmentOptions) -> Established {
     raw::default_child_signal();
     let isolation = isolation::probe();
-    let own = own_group(options.cgroup_root.as_deref());
+    let own = own_group(options.cgroup_root.as_ref());
     let swept = own.as_ref().map(|own| sweep(own, &options.folder_id)).unwrap_or_default();
     if options.mode == Mode::Shim {
         let reason = "configured".to_owned();
