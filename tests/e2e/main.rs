@@ -62,6 +62,7 @@ mod bad_input;
 mod children;
 mod classification;
 mod clients;
+mod combined;
 mod containment;
 mod damage;
 mod disk;

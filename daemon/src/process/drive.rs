@@ -323,6 +323,8 @@ impl Driver {
             self.prove_leaf_empty().await;
             self.withhold().await;
             Outcome::Empty
+        } else if self.was_ended_for_memory().await {
+            Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
         } else {
