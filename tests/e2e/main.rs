@@ -91,6 +91,7 @@ mod recovery;
 mod resources;
 mod signals;
 mod slow;
+mod soak;
 mod spool_disk;
 mod stop;
 mod stored;
