@@ -92,6 +92,7 @@ mod recovery;
 mod resources;
 mod signals;
 mod slow;
+mod soak;
 mod spool_disk;
 mod stop;
 mod stored;

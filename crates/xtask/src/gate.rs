@@ -114,6 +114,15 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Everything at once, for so many seconds.
+pub(crate) fn soak(seconds: u32, seed: u64) -> Result<(), String> {
+    let binaries = build()?;
+    let mut run =
+        command::program(&binaries.join("soak"), &[&seconds.to_string(), &seed.to_string()]);
+    run.env(BINARIES_VARIABLE, &binaries).env("RUST_BACKTRACE", "0");
+    command::run(run)
+}
+
 /// The long form of the fuzzer, with overflow checks and everything else that a test's build has.
 pub(crate) fn fuzz(executions: u64, targets: &[String]) -> Result<(), String> {
     let executions = executions.to_string();

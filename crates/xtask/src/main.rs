@@ -48,6 +48,14 @@ enum Task {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
     },
+    /// Everything at once against one daemon, every law checked all along. Best as root, who has a small disk to fill.
+    Soak {
+        #[arg(default_value_t = 3600)]
+        seconds: u32,
+        /// Of all that is random.
+        #[arg(default_value_t = 1)]
+        seed: u64,
+    },
     /// Feeds every reader of untrusted bytes with changed and made-up ones.
     Fuzz {
         /// Executions of each target.
@@ -97,6 +105,7 @@ fn main() -> ExitCode {
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Soak { seconds, seed } => gate::soak(seconds, seed),
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
