@@ -78,7 +78,8 @@ both_tiers! {
         let entry = owner.start(&["sh", "-c", line, &state], more);
         let text = entry["output"].as_str().unwrap().to_owned();
         let lines: Vec<_> = text.lines().collect();
-        let temporary = PathBuf::from(*lines.get(5).unwrap_or(&""));
+        assert_eq!(lines.len(), 7, "{entry}");
+        let temporary = PathBuf::from(lines[5]);
         let expected = ["refused", "refused", "kept", "null", "refused", lines[5], "1 2"];
         assert_eq!(lines, expected, "{entry}");
         assert!(temporary.starts_with(daemon.state().join("tmp")), "{entry}");

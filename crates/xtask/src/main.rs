@@ -64,8 +64,8 @@ enum Task {
         /// Which targets; all of them, if none is said.
         targets: Vec<String>,
     },
-    /// A small guest with a real systemd: limits by control groups, as an ordinary user. Skipped
-    /// where its tools are missing.
+    /// A small guest with a real systemd: the user units, limits by control groups, logins, as an
+    /// ordinary user. Skipped where its tools are missing.
     Vm,
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
