@@ -30,6 +30,7 @@ pub use output::{
 };
 
 use crate::clock::Clock;
+use task::Drained;
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -84,13 +85,14 @@ impl Drains {
             let syncs = Arc::clone(&self.syncs);
             let clock = self.clock;
             runtime.spawn(async move {
-                let result = task::drain(writer, streams, syncs, clock, asked).await;
-                if finished.send(result).is_err() {
-                    tracing::debug!("an output was completed with nobody to ask for it");
+                let drained = task::drain(writer, streams, syncs, clock, asked).await;
+                if let Err(Drained::ReadOut(writer)) = finished.send(drained) {
+                    // Nobody asks any more.
+                    writer.finish();
                 }
             });
         }
-        DrainTask { output, asks, done }
+        DrainTask { output, asks: Some(asks), done }
     }
 }
 
@@ -107,16 +109,17 @@ impl Drop for Drains {
 #[derive(Debug)]
 pub struct DrainTask {
     output: Output,
-    /// To catch up. Closed, it asks to finish.
-    asks: mpsc::Sender<oneshot::Sender<()>>,
-    done: oneshot::Receiver<FinishedOutput>,
+    /// To catch up. Gone, it asks to finish.
+    asks: Option<mpsc::Sender<oneshot::Sender<()>>>,
+    done: oneshot::Receiver<Drained>,
 }
 
 impl DrainTask {
     /// Completes when what each stream holds at this moment is in the output. Cancel safe.
     pub async fn catch_up(&self) {
         let (told, caught_up) = oneshot::channel();
-        if self.asks.send(told).await.is_ok() {
+        let Some(asks) = &self.asks else { return };
+        if asks.send(told).await.is_ok() {
             // A drain that ended meanwhile has read everything.
             drop(caught_up.await);
         }
@@ -125,13 +128,33 @@ impl DrainTask {
     /// Reads what each stream holds at this moment, closes them and completes the output: to be
     /// called when the tree is proven empty. A stranger that still holds the other end is not
     /// waited for.
-    pub async fn finish(self) -> FinishedOutput {
-        let Self { output, asks, done } = self;
-        drop(asks);
-        if let Ok(finished) = done.await {
-            return finished;
+    pub async fn finish(mut self) -> FinishedOutput {
+        let drained = match self.done.try_recv() {
+            // The usual end of a process that wrote nothing.
+            Ok(drained) => Some(drained),
+            Err(oneshot::error::TryRecvError::Empty) => {
+                self.asks = None;
+                (&mut self.done).await.ok()
+            }
+            Err(oneshot::error::TryRecvError::Closed) => None,
+        };
+        match drained {
+            Some(Drained::Complete(finished)) => finished,
+            Some(Drained::ReadOut(writer)) => writer.finish(),
+            None => {
+                tracing::error!("bug: a drain ended without completing its output");
+                self.output.complete_without_writer()
+            }
         }
-        tracing::error!("bug: a drain ended without completing its output");
-        output.complete_without_writer()
+    }
+}
+
+impl Drop for DrainTask {
+    fn drop(&mut self) {
+        // From here on the drain completes the output itself; it may have left that to us.
+        self.done.close();
+        if let Ok(Drained::ReadOut(writer)) = self.done.try_recv() {
+            writer.finish();
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! (readable -> one read -> append)* -> asked to finish -> read what is there -> complete
 //!        ^--- asked to catch up -> read what is there
+//!        \--- both pipes at their end, all of it on the disk -> gives the writer back
 //! ```
 //!
 //! It sleeps when nothing is due and holds no buffer then: a thread has one for all its tasks.
@@ -50,6 +51,16 @@ struct Drain {
     reads: u32,
 }
 
+/// What is left of a drain.
+#[derive(Debug)]
+pub(super) enum Drained {
+    /// It was asked to finish.
+    Complete(FinishedOutput),
+    /// Nobody can write any more: whoever would ask completes the output, without a change of
+    /// threads at each end of a process.
+    ReadOut(OutputWriter),
+}
+
 /// Drains until asked to finish; a dropped asker asks too.
 pub(super) async fn drain(
     writer: OutputWriter,
@@ -57,7 +68,7 @@ pub(super) async fn drain(
     syncs: Arc<Semaphore>,
     clock: Clock,
     mut asked: mpsc::Receiver<oneshot::Sender<()>>,
-) -> FinishedOutput {
+) -> Drained {
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {
         writer,
@@ -92,8 +103,11 @@ pub(super) async fn drain(
             Event::Finish => {
                 drain.read_what_is_there().await;
                 drop((drain.stdout.take(), drain.stderr.take()));
-                return drain.writer.finish();
+                return Drained::Complete(drain.writer.finish());
             }
+        }
+        if drain.is_read_out() {
+            return Drained::ReadOut(drain.writer);
         }
     }
 }
@@ -133,6 +147,13 @@ impl Drain {
             self.reads = 0;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Whether nothing more can come and nothing is left to be synced. A terminal can be opened
+    /// again by its name.
+    fn is_read_out(&self) -> bool {
+        let is_over = |stream: &Option<Stream>| stream.as_ref().is_none_or(Stream::is_over);
+        is_over(&self.stdout) && is_over(&self.stderr) && self.sync.is_idle()
     }
 
     /// Reads what each stream holds now: so many bytes.

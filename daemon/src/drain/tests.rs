@@ -172,6 +172,40 @@ async fn a_stranger_that_holds_the_other_end_is_not_waited_for() {
     drop(stranger);
 }
 
+/// Nobody can write any more, but the process lives on: only its end completes the output, be it
+/// asked for or not.
+#[tokio::test]
+async fn closed_streams_complete_nothing_before_the_end_does() {
+    let drains = Drains::new(1).unwrap();
+    for is_asked in [true, false] {
+        let folder = Folder::new();
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let (stdout, theirs) = pipe();
+        let (stderr, their_errors) = pipe();
+        let task = drains.start(writer, streams(stdout, stderr));
+        drop((theirs, their_errors));
+        // Done as soon as the drain has given its writer back.
+        while !task.asks.as_ref().unwrap().is_closed() {
+            tokio::task::yield_now().await;
+        }
+        task.catch_up().await;
+        assert!(!output.bounds().complete);
+        if is_asked {
+            assert_eq!(task.finish().await.bounds.total, 0);
+        } else {
+            drop(task);
+            let complete = async {
+                while !output.bounds().complete {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(LONG, complete).await.unwrap();
+        }
+        assert!(output.bounds().complete);
+        assert!(output.seal().await.unwrap().is_some());
+    }
+}
+
 #[tokio::test]
 async fn a_failed_start_completes_an_empty_output_that_can_be_sealed() {
     let folder = Folder::new();
