@@ -85,6 +85,7 @@ mod operate;
 mod operators;
 mod output;
 mod peers;
+mod private_log;
 mod protocol;
 mod races;
 mod real_work;

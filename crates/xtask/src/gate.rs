@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Where the tests find the binaries.
-const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
+pub(crate) const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 /// How often the tests repeat what they repeat.
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// How many times longer the samples of output and input are.

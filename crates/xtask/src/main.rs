@@ -5,6 +5,7 @@ mod bridge;
 mod clients;
 mod command;
 mod gate;
+mod mutants;
 mod operate;
 mod sections;
 mod suite;
@@ -47,6 +48,17 @@ enum Task {
     Faults {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
+    },
+    /// Breaks the product on purpose, in a copy of the tree: each break has to be caught by the test that it names.
+    Mutants {
+        /// Beginnings of names of patches in `tests/mutants`; all of them, if none is said.
+        names: Vec<String>,
+        /// Goes on from the patch of this name.
+        #[arg(long)]
+        from: Option<String>,
+        /// Without seeing first that the named tests pass as it is.
+        #[arg(long)]
+        no_baseline: bool,
     },
     /// Everything at once against one daemon, every law checked all along. Best as root, who has a small disk to fill.
     Soak {
@@ -105,6 +117,9 @@ fn main() -> ExitCode {
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Mutants { names, from, no_baseline } => {
+            mutants::run(&names, from.as_deref(), !no_baseline)
+        }
         Task::Soak { seconds, seed } => gate::soak(seconds, seed),
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
