@@ -27,10 +27,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
+    complete_here,
 };
 
 use crate::clock::Clock;
-use task::Drained;
+use sync::BackgroundSync;
+use task::{ReadOut, lying};
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -81,18 +83,18 @@ impl Drains {
         let output = writer.output();
         let (asks, asked) = mpsc::channel(1);
         let (finished, done) = oneshot::channel();
+        let read_out = ReadOut::default();
         if let Some(runtime) = &self.runtime {
-            let syncs = Arc::clone(&self.syncs);
-            let clock = self.clock;
+            let sync = BackgroundSync::new(Arc::clone(&self.syncs), self.clock);
+            let laid = Arc::clone(&read_out);
             runtime.spawn(async move {
-                let drained = task::drain(writer, streams, syncs, clock, asked).await;
-                if let Err(Drained::ReadOut(writer)) = finished.send(drained) {
-                    // Nobody asks any more.
-                    writer.finish();
+                let result = task::drain(writer, streams, sync, laid, asked).await;
+                if result.is_some_and(|result| finished.send(result).is_err()) {
+                    tracing::debug!("an output was completed with nobody to ask for it");
                 }
             });
         }
-        DrainTask { output, asks: Some(asks), done }
+        DrainTask { output, asks: Some(asks), done, read_out }
     }
 }
 
@@ -111,7 +113,8 @@ pub struct DrainTask {
     output: Output,
     /// To catch up. Gone, it asks to finish.
     asks: Option<mpsc::Sender<oneshot::Sender<()>>>,
-    done: oneshot::Receiver<Drained>,
+    done: oneshot::Receiver<FinishedOutput>,
+    read_out: ReadOut,
 }
 
 impl DrainTask {
@@ -129,32 +132,14 @@ impl DrainTask {
     /// called when the tree is proven empty. A stranger that still holds the other end is not
     /// waited for.
     pub async fn finish(mut self) -> FinishedOutput {
-        let drained = match self.done.try_recv() {
-            // The usual end of a process that wrote nothing.
-            Ok(drained) => Some(drained),
-            Err(oneshot::error::TryRecvError::Empty) => {
-                self.asks = None;
-                (&mut self.done).await.ok()
-            }
-            Err(oneshot::error::TryRecvError::Closed) => None,
-        };
-        match drained {
-            Some(Drained::Complete(finished)) => finished,
-            Some(Drained::ReadOut(writer)) => writer.finish(),
-            None => {
-                tracing::error!("bug: a drain ended without completing its output");
-                self.output.complete_without_writer()
-            }
+        if let Some(writer) = lying(&self.read_out).take() {
+            return writer.finish();
         }
-    }
-}
-
-impl Drop for DrainTask {
-    fn drop(&mut self) {
-        // From here on the drain completes the output itself; it may have left that to us.
-        self.done.close();
-        if let Ok(Drained::ReadOut(writer)) = self.done.try_recv() {
-            writer.finish();
+        self.asks = None;
+        if let Ok(finished) = (&mut self.done).await {
+            return finished;
         }
+        tracing::error!("bug: a drain ended without completing its output");
+        self.output.complete_without_writer()
     }
 }

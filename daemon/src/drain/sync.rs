@@ -62,11 +62,6 @@ impl BackgroundSync {
         Self { turns, clock, phase: Phase::Idle, dirty: false, length: Duration::ZERO }
     }
 
-    /// Whether everything that was written is synced.
-    pub(super) const fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle) && !self.dirty
-    }
-
     /// Something was written.
     pub(super) fn note_write(&mut self) {
         self.dirty = true;

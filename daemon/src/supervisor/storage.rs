@@ -106,9 +106,14 @@ impl Storage {
     }
 
     /// Seals the output of an ended process, trying until it succeeds or is known to be damaged.
+    /// With files it waits a little, out of the way of whoever goes on with what it gave back.
     pub(super) fn seal(&self, handle: Handle, output: Output) {
         let (done, jobs) = (self.done.clone(), self.jobs.clone());
+        let gathered = Arc::clone(&self.gathered);
         drop(tokio::spawn(async move {
+            if output.has_files() {
+                gathered.wait().await;
+            }
             let result = loop {
                 let job = jobs.acquire().await;
                 let sealed = output.seal().await;

@@ -17,14 +17,15 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 impl Driver {
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
     pub(super) async fn close(mut self) {
-        let is_group = matches!(self.tree, Tree::Group(_));
-        if is_group {
+        let is_unreaped = matches!(self.tree, Tree::Group(_)) && !self.is_reaped;
+        if is_unreaped {
             // Asked for now, answered while the streams are read out: neither needs the other. In
-            // tier 2 the shim has done it, as the last part of the proof.
+            // tier 2 the shim has done it, as the last part of the proof; in tier 1 the guardian, if
+            // it saw the group empty at the leader's end.
             self.link.ask_reap(self.key).await;
         }
         let input_dropped_bytes = self.release().await;
-        if is_group {
+        if is_unreaped {
             self.until_reaped().await;
         }
         let oom_killed = self.tree.oom_killed();
