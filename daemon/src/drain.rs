@@ -9,6 +9,7 @@
 //! never held across a system call or an `.await`.
 
 mod heat;
+mod lane;
 mod news;
 mod output;
 mod stream;
@@ -22,14 +23,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
+pub use lane::{LaneReceiver, LaneSender, Unsent, lane};
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
 };
 
 use crate::clock::Clock;
+
+/// Questions to one drain that wait: its process asks one after the other, but gives up on some.
+const ASKS_MAX: usize = 16;
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -78,7 +83,7 @@ impl Drains {
     #[must_use]
     pub fn start(&self, writer: OutputWriter, streams: Streams) -> DrainTask {
         let output = writer.output();
-        let (asks, asked) = mpsc::channel(1);
+        let (asks, asked) = lane(ASKS_MAX);
         let (finished, done) = oneshot::channel();
         if let Some(runtime) = &self.runtime {
             let syncs = Arc::clone(&self.syncs);
@@ -108,7 +113,7 @@ impl Drop for Drains {
 pub struct DrainTask {
     output: Output,
     /// To catch up. Closed, it asks to finish.
-    asks: mpsc::Sender<oneshot::Sender<()>>,
+    asks: LaneSender<oneshot::Sender<()>>,
     done: oneshot::Receiver<FinishedOutput>,
 }
 
@@ -116,9 +121,11 @@ impl DrainTask {
     /// Completes when what each stream holds at this moment is in the output. Cancel safe.
     pub async fn catch_up(&self) {
         let (told, caught_up) = oneshot::channel();
-        if self.asks.send(told).await.is_ok() {
+        match self.asks.send(told) {
             // A drain that ended meanwhile has read everything.
-            drop(caught_up.await);
+            Ok(()) => drop(caught_up.await),
+            Err(Unsent::Closed) => {}
+            Err(Unsent::Full) => tracing::error!("bug: more questions than a drain can have"),
         }
     }
 

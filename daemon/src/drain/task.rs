@@ -13,12 +13,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use procd_store::spool::Source;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
-use super::Streams;
 use super::output::{FinishedOutput, OutputWriter};
 use super::stream::{ReadOutcome, Stream};
 use super::sync::{BackgroundSync, SyncStep};
+use super::{LaneReceiver, Streams};
 use crate::clock::Clock;
 
 /// Bytes read at once: a quarter of a grown pipe, so that reader and writer overlap.
@@ -56,7 +56,7 @@ pub(super) async fn drain(
     streams: Streams,
     syncs: Arc<Semaphore>,
     clock: Clock,
-    mut asked: mpsc::Receiver<oneshot::Sender<()>>,
+    mut asked: LaneReceiver<oneshot::Sender<()>>,
 ) -> FinishedOutput {
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {

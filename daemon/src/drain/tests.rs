@@ -357,7 +357,7 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
 fn an_idle_process_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, asked) = mpsc::channel(1);
+    let (_asker, asked) = lane(1);
     let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");

@@ -8,10 +8,10 @@ use procd_core::state::ProcessState;
 use procd_core::{Action, Event, Handle, Life, Owner, Step, StopMode, step};
 use procd_store::event::{Event as ProcessEvent, EventError, EventKind};
 use procd_store::log::LogRecord;
-use procd_store::record::{Record, SignalError};
+use procd_store::record::SignalError;
 use tokio::time::Instant;
 
-use super::entry::{SpawnAnswer, shorten, take_due};
+use super::entry::{SharedRecord, SpawnAnswer, shorten, take_due};
 use super::journal::Tag;
 use super::refusal::Refusal;
 use super::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
@@ -212,7 +212,7 @@ impl Task {
             entry.record.leftovers = leftovers;
         }
         entry.show(true);
-        self.publish(handle, super::records::leader_exit_batch);
+        self.publish(handle, |record| super::records::leader_exit_batch(record));
     }
 
     /// A foreground start is handed over to the background. Once the end is entered there is no
@@ -236,7 +236,7 @@ impl Task {
     pub(super) fn publish(
         &mut self,
         handle: Handle,
-        make: impl FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>,
+        make: impl FnOnce(&mut SharedRecord) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>,
     ) {
         let Some(entry) = self.table.get_mut(handle) else { return };
         match make(&mut entry.record) {

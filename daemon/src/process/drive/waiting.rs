@@ -1,0 +1,34 @@
+//! What a process waits for, in little room: what is seldom waited for is in a box.
+
+use std::pin::Pin;
+
+use crate::process::signals::SignalOrder;
+use crate::process::tree::Tree;
+use crate::process::watch::Seen;
+use crate::supervisor::runner::{Order, TreeView};
+
+/// What happened.
+pub(super) enum Event {
+    Seen(Seen),
+    Order(Order),
+    Named(SignalOrder),
+    KillDue,
+    Look(Option<TreeView>),
+}
+
+/// What a wait gives that is there; without one it never ends.
+pub(super) async fn of<F: Future>(wait: Option<Pin<Box<F>>>) -> F::Output {
+    match wait {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Until a tree whose leader has ended is worth another look.
+pub(super) async fn changed(tree: &mut Tree) {
+    match tree {
+        Tree::Group(group) => group.changed().await,
+        // The shim tells.
+        Tree::Shim(_) => std::future::pending().await,
+    }
+}
