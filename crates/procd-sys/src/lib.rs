@@ -31,6 +31,7 @@ mod raw;
 #[expect(unsafe_code, reason = "an allocator")]
 pub mod scratch;
 mod shim;
+pub mod signals;
 pub mod terminal;
 mod wait;
 

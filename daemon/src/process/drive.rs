@@ -107,6 +107,8 @@ pub(super) struct Driver {
     /// The leader, once it exists, and also when it has ended.
     pub(super) pid: Option<i32>,
     pub(super) kill: Option<KillClock>,
+    /// The guardian saw the group empty at the leader's end and reaped it at once.
+    pub(super) is_reaped: bool,
     /// Requests whose signal went out and that are not answered.
     pub(super) asked: Vec<Request>,
     /// What members refused, by the tag of the signal.
@@ -140,7 +142,8 @@ impl Driver {
             }
             let due = self.kill.map(|kill| kill.again_at.min(kill.complain_at));
             let due = due.map(|due| Box::pin(tokio::time::sleep_until(due)));
-            let change = is_over.then(|| Box::pin(changed(&mut self.tree)));
+            let change = (is_over || self.is_being_killed())
+                .then(|| Box::pin(changed(&mut self.tree, is_over)));
             let look = (!is_over && self.watchdog.is_on())
                 .then(|| Box::pin(self.watchdog.look(&self.inspector)));
             let event = tokio::select! {
@@ -180,6 +183,13 @@ impl Driver {
             }
             tokio::time::sleep_until(end.min(kill.complain_at)).await;
             self.on_kill_due().await;
+        }
+    }
+
+    const fn is_being_killed(&self) -> bool {
+        match &self.tree {
+            Tree::Group(group) => group.is_being_killed(),
+            Tree::Shim(_) => false,
         }
     }
 
@@ -233,10 +243,15 @@ impl Driver {
                 self.on_reached(tag, met).await;
                 self.answer(tag, alive).await;
             }
-            Seen::Reaped => {}
+            Seen::Reaped => self.is_reaped = true,
             Seen::Empty => {
                 if let Tree::Shim(shim) = &mut self.tree {
                     shim.is_empty = true;
+                    // That is the proof, but for an init: the kernel ends what is left with it.
+                    if !shim.is_init && self.is_over() {
+                        self.withhold().await;
+                        return Some(Outcome::Empty);
+                    }
                 }
             }
             Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean).await),
@@ -300,6 +315,7 @@ impl Driver {
         self.watchdog.leader_ended(leader, end);
         self.phase = Phase::Over;
         let leftovers = match &self.tree {
+            Tree::Group(_) if self.is_reaped => 0,
             Tree::Group(group) => group.count(Some(leader)).await,
             Tree::Shim(_) => seen_by_shim,
         };
@@ -339,6 +355,8 @@ impl Driver {
         if is_empty && self.is_over() {
             self.prove_leaf_empty().await;
             self.withhold().await;
+            Outcome::Empty
+        } else if self.was_ended_for_memory().await {
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
@@ -484,7 +502,7 @@ impl Driver {
                 if request.is_some() {
                     self.link.ask_signal(self.key, SIGKILL, tag).await;
                 }
-                group.kill().await;
+                group.begin_kill();
             }
             Tree::Shim(_) => {
                 if !self.watch.ask_shim(message::Request::Kill { tag }) {
@@ -502,7 +520,7 @@ impl Driver {
             clock.again_at = now + clock.pause;
             // The shim repeats its kills itself.
             if let Tree::Group(group) = &mut self.tree {
-                group.kill().await;
+                group.begin_kill();
             }
         }
         if now >= clock.complain_at {

@@ -24,11 +24,13 @@ pub(super) async fn of<F: Future>(wait: Option<Pin<Box<F>>>) -> F::Output {
     }
 }
 
-/// Until a tree whose leader has ended is worth another look.
-pub(super) async fn changed(tree: &mut Tree) {
+/// Until a kill has been carried out, which does not keep the news of the leader's end waiting; else
+/// until a tree whose leader has ended is worth another look.
+pub(super) async fn changed(tree: &mut Tree, is_over: bool) {
     match tree {
-        Tree::Group(group) => group.changed().await,
-        // The shim tells.
-        Tree::Shim(_) => std::future::pending().await,
+        Tree::Group(group) if group.is_being_killed() => group.killed().await,
+        Tree::Group(group) if is_over => group.changed().await,
+        // The shim tells, or the guardian.
+        Tree::Shim(_) | Tree::Group(_) => std::future::pending().await,
     }
 }
