@@ -8,7 +8,7 @@ use std::{
 use crate::{
     bridge, clients,
     command::{self, cargo},
-    operate, suite,
+    guards, operate, suite,
 };
 
 /// Where the tests find the binaries.
@@ -34,7 +34,16 @@ pub(crate) fn ci() -> Result<(), String> {
         "-D",
         "warnings",
     ]))?;
-    test(&[])
+    test(&[]).and(guards(false))
+}
+
+/// What does not depend on the machine, beside its numbers; or the numbers written anew.
+pub(crate) fn guards(writes: bool) -> Result<(), String> {
+    let binaries = build()?;
+    command::run(cargo(&["build", "--release", "--locked", "-p", "procd-guards"]))?;
+    let mut calls = command::program(&binaries.join("calls"), &[]);
+    calls.env(BINARIES_VARIABLE, &binaries);
+    guards::check(calls, &target_folder().join("release/procd-guards"), writes)
 }
 
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.

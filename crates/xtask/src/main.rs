@@ -5,6 +5,7 @@ mod bridge;
 mod clients;
 mod command;
 mod gate;
+mod guards;
 mod mutants;
 mod operate;
 mod sections;
@@ -104,7 +105,14 @@ enum Task {
     Completions,
     /// The damage matrix with every 64th byte of every file.
     Damage,
-    /// The gate: format, lints, then `test`.
+    /// System calls of one start, read, wait and end, and instructions of the pure crates, beside the
+    /// numbers in `crates/procd-guards/numbers.txt`.
+    Guards {
+        /// Writes the numbers as they are now.
+        #[arg(long)]
+        write: bool,
+    },
+    /// The gate: format, lints, `test`, `guards`.
     Ci,
 }
 
@@ -130,6 +138,7 @@ fn main() -> ExitCode {
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
+        Task::Guards { write } => gate::guards(write),
         Task::Ci => gate::ci(),
     };
     match outcome {
