@@ -101,6 +101,18 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     command::run(tests)
 }
 
+/// The hostile clients, a thousand of them, against the binaries as they are released.
+pub(crate) fn hostile() -> Result<(), String> {
+    let packages = ["-p", "procd", "-p", "procctl", "-p", "procd-tests"];
+    let mut build = cargo(&["build", "--release", "--locked", "--bins"]);
+    build.args(packages);
+    command::run(build)?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "hostile::"]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, target_folder().join("release")).env(ROUNDS_VARIABLE, "1000");
+    command::run(tests)
+}
+
 /// The damage matrix in full.
 pub(crate) fn all_cuts() -> Result<(), String> {
     let binaries = build()?;

@@ -41,7 +41,7 @@ enum Task {
     Containment,
     /// The races, a thousand times each, with the count of every outcome.
     Races,
-    /// A thousand hostile clients, and what good ones see of them.
+    /// A thousand hostile clients against the released daemon, and what good ones see of them.
     Hostile,
     /// Cycles, failures and a large shutdown, at full length, and what they leave.
     Cycles,
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
         Task::Test { filter } => gate::test(&filter),
         Task::Output { times } => gate::output(times),
         Task::Containment => gate::repeat("containment::", 3),
-        Task::Hostile => gate::repeat("hostile::", 1000),
+        Task::Hostile => gate::hostile(),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
