@@ -4,6 +4,7 @@
 
 mod house;
 mod manifests;
+mod mutants;
 mod sources;
 
 use std::path::{Path, PathBuf};

@@ -65,13 +65,14 @@ struct Guardian {
 impl Guardian {
     fn start() -> std::io::Result<Self> {
         raw::close_range(3, u32::MAX)?;
+        raw::remember_heap();
         // Only the daemon's end ends the guardian, not a key typed into a terminal or a signal
         // to a whole unit.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             raw::ignore(signal);
         }
         raw::default_child_signal();
-        raw::block_only_sigchld()?;
+        raw::block_only(libc::SIGCHLD)?;
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::net::sockopt::socket_type(&control)?;
         let_go_of_streams()?;
@@ -81,6 +82,7 @@ impl Guardian {
         let _already = rustix::process::setsid();
         rustix::process::chdir("/")?;
         let oom_score_adj = orphans::protect_from_oom();
+        raw::note_ignored_signals()?;
         Ok(Self {
             control,
             signals: raw::child_signals()?,
@@ -103,7 +105,12 @@ impl Guardian {
             }
             self.commands.read_exec_pipes(&mut self.reports);
             if ready.children {
-                self.look_at_children();
+                self.commands.look(self.payload.as_ref(), &mut self.reports);
+                // Whoever waits for an end is told before the orphans are looked at.
+                if !self.send_reports() {
+                    return;
+                }
+                self.look_at_orphans();
             }
             if ready.requests && !self.take_requests() {
                 return;
@@ -142,8 +149,7 @@ impl Guardian {
         }
     }
 
-    fn look_at_children(&mut self) {
-        self.commands.look(&mut self.reports);
+    fn look_at_orphans(&mut self) {
         let payload = self.payload.is_some();
         self.orphans.round(&self.commands, payload, &mut self.reports);
         if !self.orphans.are_alive() {

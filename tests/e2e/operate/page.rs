@@ -135,10 +135,6 @@ fn every_command_in_the_text_is_run_somewhere() {
     for (command, place, shown) in RUN_ELSEWHERE {
         let is_named = commands.iter().any(|one| one.starts_with(command));
         assert!(is_named, "the page does not name `{command}` any more");
-        // Before the checks of the guest are there.
-        if place == GUEST && !root().join("tests/vm/service.py").exists() {
-            continue;
-        }
         assert!(holds(&root().join(place), shown), "{place} does not run `{command}`");
     }
 }
