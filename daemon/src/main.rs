@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         return ExitCode::from(code);
     }
     procd_sys::memory::share_heaps();
+    procd_sys::files::survive_the_size_limit();
     let arguments = match Arguments::read(given) {
         Ok(arguments) => arguments,
         Err(code) => return code,

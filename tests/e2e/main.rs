@@ -69,6 +69,7 @@ mod documents;
 mod endurance;
 mod environment;
 mod faults;
+mod field;
 mod field_cases;
 mod foreign;
 mod hostile;
@@ -91,6 +92,8 @@ mod recovery;
 mod resources;
 mod signals;
 mod slow;
+#[path = "../soak/cases.rs"]
+mod soak_cases;
 mod spool_disk;
 mod stop;
 mod stored;

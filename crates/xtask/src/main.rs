@@ -84,6 +84,8 @@ enum Task {
     Completions,
     /// The damage matrix with every 64th byte of every file.
     Damage,
+    /// The cases of the field as often and as long as they say, half an hour of it.
+    SoakCases,
     /// The gate: format, lints, then `test`.
     Ci,
 }
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
+        Task::SoakCases => gate::soak_cases(),
         Task::Ci => gate::ci(),
     };
     match outcome {
