@@ -27,9 +27,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
+    complete_here,
 };
 
 use crate::clock::Clock;
+use sync::BackgroundSync;
+use task::{ReadOut, lying};
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -80,17 +83,18 @@ impl Drains {
         let output = writer.output();
         let (asks, asked) = mpsc::channel(1);
         let (finished, done) = oneshot::channel();
+        let read_out = ReadOut::default();
         if let Some(runtime) = &self.runtime {
-            let syncs = Arc::clone(&self.syncs);
-            let clock = self.clock;
+            let sync = BackgroundSync::new(Arc::clone(&self.syncs), self.clock);
+            let laid = Arc::clone(&read_out);
             runtime.spawn(async move {
-                let result = task::drain(writer, streams, syncs, clock, asked).await;
-                if finished.send(result).is_err() {
+                let result = task::drain(writer, streams, sync, laid, asked).await;
+                if result.is_some_and(|result| finished.send(result).is_err()) {
                     tracing::debug!("an output was completed with nobody to ask for it");
                 }
             });
         }
-        DrainTask { output, asks, done }
+        DrainTask { output, asks: Some(asks), done, read_out }
     }
 }
 
@@ -107,16 +111,18 @@ impl Drop for Drains {
 #[derive(Debug)]
 pub struct DrainTask {
     output: Output,
-    /// To catch up. Closed, it asks to finish.
-    asks: mpsc::Sender<oneshot::Sender<()>>,
+    /// To catch up. Gone, it asks to finish.
+    asks: Option<mpsc::Sender<oneshot::Sender<()>>>,
     done: oneshot::Receiver<FinishedOutput>,
+    read_out: ReadOut,
 }
 
 impl DrainTask {
     /// Completes when what each stream holds at this moment is in the output. Cancel safe.
     pub async fn catch_up(&self) {
         let (told, caught_up) = oneshot::channel();
-        if self.asks.send(told).await.is_ok() {
+        let Some(asks) = &self.asks else { return };
+        if asks.send(told).await.is_ok() {
             // A drain that ended meanwhile has read everything.
             drop(caught_up.await);
         }
@@ -125,13 +131,15 @@ impl DrainTask {
     /// Reads what each stream holds at this moment, closes them and completes the output: to be
     /// called when the tree is proven empty. A stranger that still holds the other end is not
     /// waited for.
-    pub async fn finish(self) -> FinishedOutput {
-        let Self { output, asks, done } = self;
-        drop(asks);
-        if let Ok(finished) = done.await {
+    pub async fn finish(mut self) -> FinishedOutput {
+        if let Some(writer) = lying(&self.read_out).take() {
+            return writer.finish();
+        }
+        self.asks = None;
+        if let Ok(finished) = (&mut self.done).await {
             return finished;
         }
         tracing::error!("bug: a drain ended without completing its output");
-        output.complete_without_writer()
+        self.output.complete_without_writer()
     }
 }

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     if let Some(code) = procd_sys::guardian::run_if_asked(&given) {
         return ExitCode::from(code);
     }
+    procd_sys::signals::hold_hang_up();
     procd_sys::memory::share_heaps();
     procd_sys::files::survive_the_size_limit();
     let arguments = match Arguments::read(given) {

@@ -52,6 +52,9 @@ use plan::{Ground, Plan};
 use signals::SignalQueue;
 use spawn::Start;
 
+/// The shell of a text where there is one.
+const BASH: &str = "/bin/bash";
+
 /// What the configuration says of commands.
 #[derive(Debug, Clone)]
 pub struct RunnerOptions {
@@ -71,7 +74,7 @@ pub struct RunnerOptions {
 
 impl RunnerOptions {
     fn shell(&self) -> PathBuf {
-        let bash = Path::new("/bin/bash");
+        let bash = Path::new(BASH);
         match &self.shell {
             Some(shell) => shell.clone(),
             None if bash.exists() => bash.to_owned(),
@@ -174,6 +177,9 @@ impl Runner for RealRunner {
         let controllers = payload.map(Payload::controllers).unwrap_or_default();
         let ground = Ground { tier, controllers };
         let options = self.options();
+        if let Some(made) = plan::make_quickly(&options, ground, request) {
+            return made;
+        }
         let request = request.clone();
         let make = move || plan::make(&options, ground, &request);
         match tokio::task::spawn_blocking(make).await {

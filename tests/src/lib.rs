@@ -19,6 +19,7 @@ pub mod pattern;
 pub mod rounds;
 pub mod run;
 pub mod skip;
+pub mod soak;
 #[cfg(test)]
 mod tidy;
 pub mod transcript;

@@ -5,6 +5,7 @@
 mod field;
 mod house;
 mod manifests;
+mod mutants;
 mod sources;
 
 use std::path::{Path, PathBuf};

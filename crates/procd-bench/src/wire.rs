@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use procd_protocol::codec;
+use procd_protocol::limits::FRAME_HEADER_BYTES;
 use serde_json::{Value, json};
 
 use crate::trouble::{Tried, Trouble};
@@ -47,12 +48,15 @@ impl Wire {
         self.stream.write_all(&frame).tried("write to the daemon")
     }
 
-    /// The next frame, whatever it is.
+    /// The next frame, whatever it is. What is missing of a long one is read into its place.
     pub(crate) fn frame(&mut self) -> Result<Bytes, Trouble> {
         loop {
             let decoded = codec::decode(&mut self.buffer);
             if let Some(frame) = decoded.map_err(|error| Trouble::odd(error.to_string()))? {
                 return Ok(frame);
+            }
+            if self.buffer.len() > FRAME_HEADER_BYTES {
+                return self.rest_of_frame();
             }
             let count = self.stream.read(&mut self.chunk).tried("read from the daemon")?;
             if count == 0 {
@@ -60,6 +64,21 @@ impl Wire {
             }
             self.buffer.extend_from_slice(self.chunk.get(..count).unwrap_or_default());
         }
+    }
+
+    fn rest_of_frame(&mut self) -> Result<Bytes, Trouble> {
+        let begun = self.buffer.split();
+        let (header, body) = begun.split_at(FRAME_HEADER_BYTES);
+        let header = header.try_into().map_err(|_short| Trouble::odd("half a header"))?;
+        let length = usize::try_from(u32::from_be_bytes(header)).unwrap_or(usize::MAX);
+        let mut frame = Vec::with_capacity(length);
+        frame.extend_from_slice(body);
+        let missing = u64::try_from(length - body.len()).unwrap_or(u64::MAX);
+        let read = (&self.stream).take(missing).read_to_end(&mut frame);
+        if read.tried("read from the daemon")? < length - body.len() {
+            return Err(Trouble::odd("the daemon closed the connection"));
+        }
+        Ok(frame.into())
     }
 
     /// The reply to the last request.

@@ -13,7 +13,7 @@
 //! `FILE.failed`, stands a line for each failure that was injected.
 
 #[cfg(feature = "failpoints")]
-pub use imp::{fail, hit, value};
+pub use imp::{fail, hit, is_armed, value};
 
 /// Passes a named point: nothing in a release build.
 #[cfg(not(feature = "failpoints"))]
@@ -35,6 +35,15 @@ pub const fn fail(_name: &str) -> std::io::Result<()> {
 #[inline(always)]
 pub const fn value(_name: &str) -> Option<u64> {
     None
+}
+
+/// Whether something is to happen at a point: what may be held up there must not be on a thread
+/// that serves others. Never in a release build.
+#[cfg(not(feature = "failpoints"))]
+#[must_use]
+#[inline(always)]
+pub const fn is_armed(_name: &str) -> bool {
+    false
 }
 
 #[cfg(feature = "failpoints")]
@@ -126,6 +135,12 @@ mod imp {
         let point = POINTS.get_or_init(load).get(name)?;
         let passed = point.passed.fetch_add(1, Ordering::AcqRel) + 1;
         point.nth.as_ref().is_none_or(|nth| nth.contains(&passed)).then_some(point.deed)
+    }
+
+    /// Whether something is to happen at a point.
+    #[must_use]
+    pub fn is_armed(name: &str) -> bool {
+        POINTS.get_or_init(load).contains_key(name)
     }
 
     /// Passes a named point.

@@ -156,42 +156,79 @@ pub(crate) fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), StoreError> {
-    let temporary = temporary_path(path);
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let renamed = write_temporary(&temporary, write).and_then(|()| {
-        failpoint::fail("file-before-rename")
-            .and_then(|()| Ok(fs::rename(&temporary, path)?))
-            .map_err(|source| StoreError::io("rename", path, source))
-    });
-    if let Err(error) = renamed {
-        // The first failure is the one to tell; what cannot be removed now is swept at a restore.
-        fs::unlink(&temporary).ok();
-        return Err(error);
-    }
-    failpoint::hit("file-after-rename");
-    sync_folder(folder)?;
+    Replacement::begin(path, write)?.put_in_place()?;
+    sync_folder(path.parent().unwrap_or(Path::new(".")))?;
     failpoint::hit("file-after-folder-sync");
     Ok(())
 }
 
-fn write_temporary(
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), StoreError> {
-    let mut file = match create_new(path) {
+/// A file that is written and not in its place yet. Several at once share a commit of the file
+/// system's journal. Dropped, it is gone.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+    is_in_place: bool,
+}
+
+impl Replacement {
+    /// Writes it beside its place.
+    pub(crate) fn begin(
+        path: &Path,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<Self, StoreError> {
+        let temporary = temporary_path(path);
+        let file = create_temporary(&temporary)?;
+        let path = path.to_owned();
+        let mut begun = Self { file, temporary, path, is_in_place: false };
+        failpoint::fail("file-before-write")
+            .and_then(|()| write(&mut begun.file))
+            .map_err(|source| StoreError::io("write", &begun.temporary, source))?;
+        Ok(begun)
+    }
+
+    /// Has the disk begin with it, without waiting.
+    pub(crate) fn write_back(&self) {
+        // A hint: the sync that follows does not rely on it.
+        fs::fadvise(&self.file, 0, None, fs::Advice::DontNeed).ok();
+    }
+
+    /// Syncs it and puts it in its place; durable once the folder is synced too.
+    /// # Errors
+    /// The old file stands then and no temporary one is left.
+    pub(crate) fn put_in_place(mut self) -> Result<(), StoreError> {
+        failpoint::fail("file-before-sync")
+            .and_then(|()| self.file.sync_all())
+            .map_err(|source| StoreError::io("sync", &self.temporary, source))?;
+        failpoint::fail("file-before-rename")
+            .and_then(|()| Ok(fs::rename(&self.temporary, &self.path)?))
+            .map_err(|source| StoreError::io("rename", &self.path, source))?;
+        self.is_in_place = true;
+        failpoint::hit("file-after-rename");
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            // The first failure is the one to tell; what cannot be removed now is swept at a
+            // restore.
+            fs::unlink(&self.temporary).ok();
+        }
+    }
+}
+
+fn create_temporary(path: &Path) -> Result<File, StoreError> {
+    match create_new(path) {
         // Left by a crash: there is one writer per name, so nobody is at it.
         Err(StoreError::Io { ref source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
             remove(path)?;
-            create_new(path)?
+            create_new(path)
         }
-        other => other?,
-    };
-    failpoint::fail("file-before-write")
-        .and_then(|()| write(&mut file))
-        .map_err(|source| StoreError::io("write", path, source))?;
-    failpoint::fail("file-before-sync")
-        .and_then(|()| file.sync_all())
-        .map_err(|source| StoreError::io("sync", path, source))
+        other => other,
+    }
 }
 
 fn temporary_path(path: &Path) -> PathBuf {

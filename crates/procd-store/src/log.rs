@@ -46,7 +46,7 @@ pub(crate) use parts::BALLAST_BYTES;
 pub use record::{Acknowledgement, Disposition, KeptKey, Kind, LogRecord, Payload, Removal};
 pub use replay::{Numbered, Replay};
 
-use committer::{Batch, Committer, Job, NewPart};
+use committer::{Batch, Committer, Haste, Job, NewPart};
 use index::Index;
 use parts::{Disk, FolderDisk};
 
@@ -155,6 +155,8 @@ struct Queue {
     index: Index,
     jobs: std::collections::VecDeque<Job>,
     is_starting_part: bool,
+    /// What waits for company has waited long enough.
+    is_due: bool,
     is_closed: bool,
 }
 
@@ -187,8 +189,9 @@ impl CommitLog {
     fn start(disk: Box<dyn Disk>, index: Index, replay: &Replay) -> Result<Self, StoreError> {
         let parts = u64::try_from(replay.parts.len()).unwrap_or(u64::MAX);
         let jobs = std::collections::VecDeque::new();
+        let queue = Queue { index, jobs, is_starting_part: false, is_due: false, is_closed: false };
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue { index, jobs, is_starting_part: false, is_closed: false }),
+            queue: Mutex::new(queue),
             wake: Condvar::new(),
             is_writable: AtomicBool::new(true),
             grown: AtomicU64::new(replay.grown_bytes),
@@ -233,6 +236,28 @@ impl CommitLog {
     /// is a barrier.
     /// - returns one [`Submitted`] per record, in order; none when the batch is refused.
     pub fn submit(&self, records: Vec<LogRecord>, done: Done) -> Vec<Submitted> {
+        self.submit_with(Haste::AtOnce, records, done)
+    }
+
+    /// [`CommitLog::submit`] of a batch that nobody waits for: it is written with the next one that
+    /// somebody does wait for, or after [`CommitLog::flush`], and shares the sync. Every batch is
+    /// written in the order of submission all the same.
+    pub fn submit_lazily(&self, records: Vec<LogRecord>, done: Done) -> Vec<Submitted> {
+        self.submit_with(Haste::InCompany, records, done)
+    }
+
+    /// Has everything written that waits for company.
+    pub fn flush(&self) {
+        let mut queue = self.shared.lock();
+        if queue.jobs.is_empty() {
+            return;
+        }
+        queue.is_due = true;
+        drop(queue);
+        self.shared.wake.notify_one();
+    }
+
+    fn submit_with(&self, haste: Haste, records: Vec<LogRecord>, done: Done) -> Vec<Submitted> {
         let encoded: Result<Vec<_>, _> = records.into_iter().map(line::encode_record).collect();
         let mut queue = self.shared.lock();
         let numbered = encoded.and_then(|encoded| {
@@ -240,7 +265,7 @@ impl CommitLog {
             queue.index.number(&encoded)
         });
         let (batch, submitted) = match numbered {
-            Ok((line, submitted)) => (Batch::new(line, done), submitted),
+            Ok((line, submitted)) => (Batch::new(line, haste, done), submitted),
             Err(refusal) => (Batch::refused(refusal, done), Vec::new()),
         };
         if queue.is_closed {
@@ -251,7 +276,9 @@ impl CommitLog {
         self.shared.pending.fetch_add(batch.bytes(), Ordering::Relaxed);
         queue.jobs.push_back(Job::Batch(batch));
         drop(queue);
-        self.shared.wake.notify_one();
+        if haste == Haste::AtOnce {
+            self.shared.wake.notify_one();
+        }
         submitted
     }
 

@@ -3,6 +3,8 @@
 
 pub mod rules;
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 
 use procd_core::{Handle, SessionId};
@@ -14,7 +16,7 @@ use crate::closed;
 use crate::error::StoreError;
 use crate::event::{Event, EventKind, REPEATED_EVENTS_MAX};
 use crate::failpoint;
-use crate::file::{self, Found};
+use crate::file::{self, Found, Replacement};
 use crate::folder::StateFolder;
 use crate::record::{RECORD_VERSION, Record};
 
@@ -93,6 +95,45 @@ pub fn keep_newest(events: &mut Vec<NumberedEvent>) {
 /// [`StoreError::Newer`] for a predecessor that cannot be read (it is never overwritten),
 /// [`StoreError::Io`]; the old file stands then, and no temporary one is left.
 pub fn write(folder: &StateFolder, manifest: &ManifestFile) -> Result<(), StoreError> {
+    let mut results = write_all(folder, std::slice::from_ref(manifest));
+    results.pop().unwrap_or(Ok(()))
+}
+
+/// [`write`] of many: all are written first, then each is synced, and each folder once, so that
+/// they share commits of the file system's journal. One result each, in order. Holds a descriptor
+/// for each.
+pub fn write_all(folder: &StateFolder, manifests: &[ManifestFile]) -> Vec<Result<(), StoreError>> {
+    let begun: Vec<_> = manifests.iter().map(|manifest| begin(folder, manifest)).collect();
+    for replacement in begun.iter().flatten() {
+        replacement.write_back();
+    }
+    let mut results: Vec<_> =
+        begun.into_iter().map(|begun| begun.and_then(Replacement::put_in_place)).collect();
+    let sessions: BTreeSet<SessionId> =
+        manifests.iter().map(|manifest| manifest.record.session_id).collect();
+    for session in sessions {
+        let mut of_session = manifests
+            .iter()
+            .zip(&mut results)
+            .filter(|(manifest, result)| manifest.record.session_id == session && result.is_ok())
+            .peekable();
+        if of_session.peek().is_none() {
+            continue;
+        }
+        let path = folder.session_path(session).join("manifests");
+        if file::sync_folder(&path).is_err() {
+            // Told for each of them: each is tried again by itself.
+            of_session.for_each(|(_, result)| *result = file::sync_folder(&path));
+            continue;
+        }
+        failpoint::hit("file-after-folder-sync");
+        of_session.for_each(|_| failpoint::hit("manifest-durable"));
+    }
+    results
+}
+
+/// Writes one beside its place.
+fn begin(folder: &StateFolder, manifest: &ManifestFile) -> Result<Replacement, StoreError> {
     let record = &manifest.record;
     let refuse = |source| StoreError::Manifest { source };
     rules::check_alone(record).map_err(refuse)?;
@@ -103,9 +144,8 @@ pub fn write(folder: &StateFolder, manifest: &ManifestFile) -> Result<(), StoreE
         rules::Stored::of(&stored.record).check(record).map_err(refuse)?;
     }
     failpoint::hit("manifest-before-write");
-    file::replace(&path, &closed::encode("manifest", manifest)?)?;
-    failpoint::hit("manifest-durable");
-    Ok(())
+    let bytes = closed::encode("manifest", manifest)?;
+    Replacement::begin(&path, |file| file.write_all(&bytes))
 }
 
 /// Reads the file of one process, strictly.

@@ -34,6 +34,18 @@ pub fn kill(group: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// The name of the leaf of the process with this key, in the payload group.
+#[must_use]
+pub fn leaf_name(key: u64) -> String {
+    format!("p{key}")
+}
+
+/// Whether the leaf of the process with this key is seen to be empty.
+pub(crate) fn is_leaf_empty(payload: &OwnedFd, key: u64) -> bool {
+    let path = format!("{}/cgroup.events", leaf_name(key));
+    read_file(payload, &path).is_ok_and(|text| text.lines().any(|line| line == "populated 0"))
+}
+
 /// Whether the group, or one below it, has live processes. A group that is removed has none.
 /// # Errors
 /// What the read says: it proves nothing.

@@ -1,9 +1,10 @@
 //! Datagrams with descriptors between daemon, guardian and shim. Nothing here blocks.
 
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{
@@ -119,10 +120,13 @@ pub fn read_body(fd: OwnedFd) -> io::Result<Vec<u8>> {
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    let mut file = File::from(fd);
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.take(BODY_BYTES_MAX).read_to_end(&mut bytes)?;
+    let len = rustix::fs::fstat(&fd)?.st_size;
+    let len = u64::try_from(len).unwrap_or(u64::MAX);
+    if len > BODY_BYTES_MAX {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    File::from(fd).read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 

@@ -71,7 +71,7 @@ impl Guardian {
             raw::ignore(signal);
         }
         raw::default_child_signal();
-        raw::block_only_sigchld()?;
+        raw::block_only(libc::SIGCHLD)?;
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::net::sockopt::socket_type(&control)?;
         let_go_of_streams()?;
@@ -81,6 +81,7 @@ impl Guardian {
         let _already = rustix::process::setsid();
         rustix::process::chdir("/")?;
         let oom_score_adj = orphans::protect_from_oom();
+        raw::note_ignored_signals()?;
         Ok(Self {
             control,
             signals: raw::child_signals()?,
@@ -103,7 +104,12 @@ impl Guardian {
             }
             self.commands.read_exec_pipes(&mut self.reports);
             if ready.children {
-                self.look_at_children();
+                self.commands.look(self.payload.as_ref(), &mut self.reports);
+                // Whoever waits for an end is told before the orphans are looked at.
+                if !self.send_reports() {
+                    return;
+                }
+                self.look_at_orphans();
             }
             if ready.requests && !self.take_requests() {
                 return;
@@ -142,8 +148,7 @@ impl Guardian {
         }
     }
 
-    fn look_at_children(&mut self) {
-        self.commands.look(&mut self.reports);
+    fn look_at_orphans(&mut self) {
         let payload = self.payload.is_some();
         self.orphans.round(&self.commands, payload, &mut self.reports);
         if !self.orphans.are_alive() {

@@ -103,6 +103,13 @@ pub fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, NulInsi
 }
 
 impl Image {
+    /// Bytes of all its texts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let lists = [&self.candidates, &self.argv, &self.envp];
+        lists.into_iter().flatten().map(|text| text.count_bytes()).sum()
+    }
+
     /// The bytes of a body.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -30,6 +30,7 @@ mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;
 mod shim;
+pub mod signals;
 pub mod terminal;
 mod wait;
 

@@ -181,7 +181,7 @@ pub enum Report {
         /// The command.
         key: u64,
     },
-    /// The leader ended. Not reaped.
+    /// The leader ended. Not reaped, unless that was told before.
     Ended {
         /// The command.
         key: u64,

@@ -1,13 +1,14 @@
 //! What /proc says. For counting, for checks before a pidfd is used, never for choosing a pid to
 //! signal.
 
-use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::process::Pid;
 
 /// Bit of the flags in `stat`: forked, but no exec yet. Kept in a zombie.
 const PF_FORKNOEXEC: u64 = 0x40;
+/// Room made for each read, bytes.
+const READ_BYTES: usize = 1024;
 /// How deep an ancestry is followed.
 const DEPTH_MAX: usize = 4096;
 
@@ -62,9 +63,23 @@ fn children_of(pid: Pid) -> Vec<Pid> {
 }
 
 fn read_children(path: &str) -> std::io::Result<Vec<Pid>> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.read_to_string(&mut text)?;
-    Ok(parse_children(&text))
+    let bytes = read_whole(path)?;
+    Ok(parse_children(std::str::from_utf8(&bytes).unwrap_or_default()))
+}
+
+/// A file of /proc, which has no size and no place to be asked for: nearly always two reads. Each
+/// start and each end of a process reads one.
+fn read_whole(path: &str) -> std::io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    let mut bytes = Vec::with_capacity(READ_BYTES);
+    loop {
+        bytes.reserve(READ_BYTES);
+        let read = || rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes));
+        if rustix::io::retry_on_intr(read)? == 0 {
+            return Ok(bytes);
+        }
+    }
 }
 
 fn parse_children(text: &str) -> Vec<Pid> {
@@ -79,7 +94,7 @@ fn parse_children(text: &str) -> Vec<Pid> {
 
 /// The `stat` of a process; `None` when it is gone.
 pub(crate) fn stat(pid: Pid) -> Option<Stat> {
-    let text = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let text = read_whole(&format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     parse_stat(&text)
 }
 

@@ -140,8 +140,11 @@ pub(crate) fn wait_for_close(own_write_end: RawFd, read_end: RawFd) -> ! {
 pub(crate) fn reset_signals() -> io::Result<()> {
     // All zeros: SIG_DFL, no flags, empty mask, whatever the order of the kernel's fields.
     let default = [0_u64; 4];
+    // Handlers go at the exec by themselves.
+    let changed = IGNORED.get().copied().unwrap_or(u64::MAX);
     for signal in 1..=SIGNAL_MAX {
-        if signal == libc::SIGKILL || signal == libc::SIGSTOP {
+        let is_changed = changed & (1 << (signal - 1)) != 0;
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP || !is_changed {
             continue;
         }
         let old: *mut u64 = ptr::null_mut();
@@ -152,6 +155,31 @@ pub(crate) fn reset_signals() -> io::Result<()> {
         long(result)?;
     }
     set_mask(0)
+}
+
+/// The signals that this process ignores, for its children to come: set once nothing changes them
+/// any more. Without it a child resets each of them.
+static IGNORED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+
+/// Notes which signals are ignored; from now on [`reset_signals`] resets no others.
+pub(crate) fn note_ignored_signals() -> io::Result<()> {
+    let mut ignored = 0;
+    for signal in 1..=SIGNAL_MAX {
+        // Larger than the kernel's sigaction, whose first word is the handler.
+        let mut old = [0_u64; 4];
+        let new: *const u64 = ptr::null();
+        // SAFETY: nothing is set; `old` has room for the kernel's sigaction.
+        let result = unsafe {
+            let old = old.as_mut_ptr();
+            libc::syscall(libc::SYS_rt_sigaction, signal, new, old, KERNEL_SET_BYTES)
+        };
+        long(result)?;
+        if old.first().is_some_and(|&handler| handler == libc::SIG_IGN as u64) {
+            ignored |= 1 << (signal - 1);
+        }
+    }
+    IGNORED.get_or_init(|| ignored);
+    Ok(())
 }
 
 /// Takes over an inherited descriptor, and has it closed at an exec.
@@ -166,9 +194,9 @@ pub(crate) fn own_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Blocks SIGCHLD and nothing else.
-pub(crate) fn block_only_sigchld() -> io::Result<()> {
-    set_mask(1 << (libc::SIGCHLD - 1))
+/// Blocks this signal and nothing else.
+pub(crate) fn block_only(signal: c_int) -> io::Result<()> {
+    set_mask(1 << (signal - 1))
 }
 
 /// Blocks nothing.

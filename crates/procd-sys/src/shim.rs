@@ -209,7 +209,10 @@ impl Shim {
     }
 
     fn tell_end(&self, leader: Pid, end: LeaderEnd) {
-        let leftovers = members::count_descendants(rustix::process::getpid(), leader);
+        // What it left behind is ours by now: nobody beside it means nobody at all, the usual end.
+        let is_alone = procfs::own_children().is_ok_and(|all| all.iter().all(|&pid| pid == leader));
+        let count = || members::count_descendants(rustix::process::getpid(), leader);
+        let leftovers = if is_alone { 0 } else { count() };
         self.tell(Report::Ended { key: 0, end, leftovers });
     }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Where the tests find the binaries.
-const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
+pub(crate) const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 /// How often the tests repeat what they repeat.
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// How many times longer the samples of output and input are.
@@ -124,6 +124,15 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
         command::run(run)?;
     }
     Ok(())
+}
+
+/// Everything at once, for so many seconds.
+pub(crate) fn soak(seconds: u32, seed: u64) -> Result<(), String> {
+    let binaries = build()?;
+    let mut run =
+        command::program(&binaries.join("soak"), &[&seconds.to_string(), &seed.to_string()]);
+    run.env(BINARIES_VARIABLE, &binaries).env("RUST_BACKTRACE", "0");
+    command::run(run)
 }
 
 /// The long form of the fuzzer, with overflow checks and everything else that a test's build has.

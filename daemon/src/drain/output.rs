@@ -1,5 +1,6 @@
 //! The output of one process: what the drain writes and everybody else reads.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -263,6 +264,12 @@ impl Output {
         blocking(move || reader.tags(from, to, max)).await
     }
 
+    /// Whether some of it is, or should be, on the disk.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        self.bounds().total > 0
+    }
+
     /// Seals a complete output: syncs it, makes it read-only, hashes what is retained. Once.
     /// # Errors
     /// [`StoreError::Io`]; then it can be tried again. `Ok(None)` when there is nothing to seal:
@@ -277,9 +284,10 @@ impl Output {
                 }
             }
         };
+        let waits = self.has_files() || matches!(taken, Unsealed::Reopened(_));
         let reader = self.shared.reader()?.clone();
         let shared = Arc::clone(&self.shared);
-        let sealed = blocking(move || match taken {
+        let seal = move || match taken {
             Unsealed::Complete(mut writer) => match shared.save_rest(&mut writer) {
                 Ok(()) => writer.seal().map_err(|error| (error, Unsealed::Reopened(reader))),
                 Err(error) => Err((error, Unsealed::Complete(writer))),
@@ -288,8 +296,9 @@ impl Output {
                 reader.seal().map_err(|error| (error, Unsealed::Reopened(reader)))
             }
             Unsealed::Writing | Unsealed::Nobody => Err((gone(), Unsealed::Nobody)),
-        })
-        .await?;
+        };
+        // Without files there is nothing to wait for, and so no reason to change threads.
+        let sealed = if waits { blocking(seal).await? } else { seal() };
         match sealed {
             Ok(sealed) => {
                 let mut state = self.shared.state();
@@ -524,12 +533,28 @@ fn log_change(status: SpoolStatus, failure: Option<StoreError>) {
     }
 }
 
-/// Runs blocking work off the calling thread.
+thread_local! {
+    static MAY_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Completes `reading` on this thread, which may wait: what would else be read beside it is read
+/// here, without a change of threads each.
+pub fn complete_here<T>(reading: impl Future<Output = T>) -> T {
+    let before = MAY_WAIT.replace(true);
+    let done = tokio::runtime::Handle::current().block_on(reading);
+    MAY_WAIT.set(before);
+    done
+}
+
+/// Runs blocking work off the calling thread, unless that may wait itself.
 async fn blocking<T, F>(work: F) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
+    if MAY_WAIT.get() {
+        return Ok(work());
+    }
     tokio::task::spawn_blocking(work).await.map_err(|failure| {
         StoreError::io("read", Path::new("spool"), std::io::Error::other(failure))
     })

@@ -71,6 +71,11 @@ impl Stream {
         self.source
     }
 
+    /// Whether no writer is left, nor can be.
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.end, End::Ended(_)) && !self.is_terminal
+    }
+
     /// Waits until a read makes sense. Never after the end, which must not be spun on. Cancel
     /// safe.
     pub(super) async fn readable(&mut self) {

@@ -3,6 +3,7 @@
 //! ```text
 //! (readable -> one read -> append)* -> asked to finish -> read what is there -> complete
 //!        ^--- asked to catch up -> read what is there
+//!        \--- both pipes at their end -> lays the writer down for whoever ends the process
 //! ```
 //!
 //! It sleeps when nothing is due and holds no buffer then: a thread has one for all its tasks.
@@ -10,10 +11,10 @@
 use std::cell::RefCell;
 use std::future::pending;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use procd_store::spool::Source;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::Streams;
 use super::output::{FinishedOutput, OutputWriter};
@@ -50,21 +51,31 @@ struct Drain {
     reads: u32,
 }
 
-/// Drains until asked to finish; a dropped asker asks too.
+/// Where the writer lies once nobody can write any more: whoever ends the process completes the
+/// output then, without a change of threads. Held for moves in memory only.
+pub(super) type ReadOut = Arc<Mutex<Option<OutputWriter>>>;
+
+/// What lies there.
+pub(super) fn lying(read_out: &ReadOut) -> MutexGuard<'_, Option<OutputWriter>> {
+    read_out.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drains until asked to finish; a dropped asker asks too. `None` = somebody else has completed
+/// the output.
 pub(super) async fn drain(
     writer: OutputWriter,
     streams: Streams,
-    syncs: Arc<Semaphore>,
-    clock: Clock,
+    sync: BackgroundSync,
+    read_out: ReadOut,
     mut asked: mpsc::Receiver<oneshot::Sender<()>>,
-) -> FinishedOutput {
+) -> Option<FinishedOutput> {
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {
         writer,
         stdout: watch(streams.stdout, first, streams.terminal),
         stderr: watch(streams.stderr, Source::Stderr, false),
-        sync: BackgroundSync::new(syncs, clock),
-        clock,
+        sync,
+        clock: Clock,
         reads: 0,
     };
     loop {
@@ -92,7 +103,33 @@ pub(super) async fn drain(
             Event::Finish => {
                 drain.read_what_is_there().await;
                 drop((drain.stdout.take(), drain.stderr.take()));
-                return drain.writer.finish();
+                return Some(drain.writer.finish());
+            }
+        }
+        if drain.is_read_out() {
+            *lying(&read_out) = Some(drain.writer);
+            return keep_synced(drain.sync, &read_out, asked).await;
+        }
+    }
+}
+
+/// The rest of a drain that has nothing to read any more.
+async fn keep_synced(
+    mut sync: BackgroundSync,
+    read_out: &ReadOut,
+    mut asked: mpsc::Receiver<oneshot::Sender<()>>,
+) -> Option<FinishedOutput> {
+    loop {
+        tokio::select! {
+            ask = asked.recv() => match ask {
+                Some(told) => drop(told.send(())),
+                None => return lying(read_out).take().map(OutputWriter::finish),
+            },
+            step = sync.next() => {
+                let mut lying = lying(read_out);
+                let writer = lying.as_mut()?;
+                sync.step(step, writer.spool());
+                writer.note_status();
             }
         }
     }
@@ -133,6 +170,12 @@ impl Drain {
             self.reads = 0;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Whether nothing more can come. A terminal can be opened again by its name.
+    fn is_read_out(&self) -> bool {
+        let is_over = |stream: &Option<Stream>| stream.as_ref().is_none_or(Stream::is_over);
+        is_over(&self.stdout) && is_over(&self.stderr)
     }
 
     /// Reads what each stream holds now: so many bytes.

@@ -172,6 +172,43 @@ async fn a_stranger_that_holds_the_other_end_is_not_waited_for() {
     drop(stranger);
 }
 
+/// Nobody can write any more, but the process lives on: only its end completes the output, be it
+/// asked for or not, and what was written is synced meanwhile.
+#[tokio::test]
+async fn closed_streams_complete_nothing_before_the_end_does() {
+    let drains = Drains::new(1).unwrap();
+    for (is_asked, text) in [(true, ""), (false, ""), (true, "text"), (false, "text")] {
+        let folder = Folder::new();
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let (stdout, mut theirs) = pipe();
+        let (stderr, their_errors) = pipe();
+        theirs.write_all(text.as_bytes()).unwrap();
+        let task = drains.start(writer, streams(stdout, stderr));
+        drop((theirs, their_errors));
+        let laid_down = async {
+            while task::lying(&task.read_out).is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, laid_down).await.unwrap();
+        task.catch_up().await;
+        assert!(!output.bounds().complete);
+        if is_asked {
+            assert_eq!(task.finish().await.bounds.total, text.len() as u64);
+        } else {
+            drop(task);
+            let complete = async {
+                while !output.bounds().complete {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(LONG, complete).await.unwrap();
+        }
+        assert!(output.bounds().complete);
+        assert!(output.seal().await.unwrap().is_some());
+    }
+}
+
 #[tokio::test]
 async fn a_failed_start_completes_an_empty_output_that_can_be_sealed() {
     let folder = Folder::new();
@@ -358,7 +395,8 @@ fn an_idle_process_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
     let (_asker, asked) = mpsc::channel(1);
-    let task = task::drain(writer, Streams::default(), Arc::new(Semaphore::new(1)), Clock, asked);
+    let sync = BackgroundSync::new(Arc::new(Semaphore::new(1)), Clock);
+    let task = task::drain(writer, Streams::default(), sync, ReadOut::default(), asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");
 }

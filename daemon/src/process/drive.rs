@@ -106,6 +106,8 @@ pub(super) struct Driver {
     /// The leader, once it exists, and also when it has ended.
     pub(super) pid: Option<i32>,
     pub(super) kill: Option<KillClock>,
+    /// The guardian saw the group empty at the leader's end and reaped it at once.
+    pub(super) is_reaped: bool,
     /// Requests whose signal went out and that are not answered.
     pub(super) asked: Vec<Request>,
     /// What members refused, by the tag of the signal.
@@ -146,7 +148,7 @@ impl Driver {
                 order = self.orders.next() => self.on_order(order).await,
                 Some(order) = self.signals.recv() => self.on_named(order).await,
                 () = until(due), if due.is_some() => self.on_kill_due().await,
-                () = changed(&mut self.tree), if is_over => {}
+                () = changed(&mut self.tree, is_over) => {}
                 look = self.watchdog.look(&self.inspector), if !is_over => self.on_look(look).await,
             }
         }
@@ -216,10 +218,15 @@ impl Driver {
                 self.on_reached(tag, met).await;
                 self.answer(tag, alive).await;
             }
-            Seen::Reaped => {}
+            Seen::Reaped => self.is_reaped = true,
             Seen::Empty => {
                 if let Tree::Shim(shim) = &mut self.tree {
                     shim.is_empty = true;
+                    // That is the proof, but for an init: the kernel ends what is left with it.
+                    if !shim.is_init && self.is_over() {
+                        self.withhold().await;
+                        return Some(Outcome::Empty);
+                    }
                 }
             }
             Seen::ShimGone { clean } => return Some(self.on_shim_gone(clean).await),
@@ -283,6 +290,7 @@ impl Driver {
         self.watchdog.leader_ended(leader, end);
         self.phase = Phase::Over;
         let leftovers = match &self.tree {
+            Tree::Group(_) if self.is_reaped => 0,
             Tree::Group(group) => group.count(Some(leader)).await,
             Tree::Shim(_) => seen_by_shim,
         };
@@ -322,6 +330,8 @@ impl Driver {
         if is_empty && self.is_over() {
             self.prove_leaf_empty().await;
             self.withhold().await;
+            Outcome::Empty
+        } else if self.was_ended_for_memory().await {
             Outcome::Empty
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
@@ -467,7 +477,7 @@ impl Driver {
                 if request.is_some() {
                     self.link.ask_signal(self.key, SIGKILL, tag).await;
                 }
-                group.kill().await;
+                group.begin_kill();
             }
             Tree::Shim(_) => {
                 if !self.watch.ask_shim(message::Request::Kill { tag }) {
@@ -485,7 +495,7 @@ impl Driver {
             clock.again_at = now + clock.pause;
             // The shim repeats its kills itself.
             if let Tree::Group(group) = &mut self.tree {
-                group.kill().await;
+                group.begin_kill();
             }
         }
         if now >= clock.complain_at {
@@ -565,11 +575,13 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Until a tree whose leader has ended is worth another look.
-async fn changed(tree: &mut Tree) {
+/// Until a kill has been carried out, which does not keep the news of the leader's end waiting; else
+/// until a tree whose leader has ended is worth another look.
+async fn changed(tree: &mut Tree, is_over: bool) {
     match tree {
-        Tree::Group(group) => group.changed().await,
-        // The shim tells.
-        Tree::Shim(_) => std::future::pending().await,
+        Tree::Group(group) if group.is_being_killed() => group.killed().await,
+        Tree::Group(group) if is_over => group.changed().await,
+        // The shim tells, or the guardian.
+        Tree::Shim(_) | Tree::Group(_) => std::future::pending().await,
     }
 }

@@ -27,9 +27,7 @@ struct Tree {
 }
 
 /// The name of the leaf of a process.
-pub(super) fn leaf_name(key: u64) -> String {
-    format!("p{key}")
-}
+pub(super) use procd_sys::cgroup::leaf_name;
 
 impl Trees {
     pub(super) fn new(containment: &Containment) -> Self {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use procd_store::record::TtySize;
+use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::cgroup::{Leaf, Payload};
 use procd_sys::containment::Containment;
 use procd_sys::isolation::Isolation;
@@ -17,6 +18,19 @@ use super::fence::Scratch;
 use super::plan::Plan;
 use crate::drain::Streams;
 use crate::supervisor::runner::{SpawnCause, SpawnFailure, StdinMode};
+
+/// Bytes of a body that is written on the control thread, at most.
+const QUICK_BODY_BYTES: usize = 64 * 1024;
+
+/// Whether the taking needs nothing but pipes, a body and at most the making of a leaf: that waits
+/// for the control groups' lock as the removal of each leaf does.
+pub(super) fn are_quick(plan: &Plan) -> bool {
+    plan.tty.is_none()
+        && plan.isolation.is_none()
+        && plan.fencing.is_none()
+        && plan.group == GroupLimits::default()
+        && plan.image.bytes() <= QUICK_BODY_BYTES
+}
 
 /// What a tree is held by, on our side.
 #[derive(Debug)]
@@ -65,7 +79,7 @@ pub(super) struct Materials {
 }
 
 impl Materials {
-    /// Takes it. Can wait for the control groups' lock: not for the control thread.
+    /// Takes it. Can wait, unless [`are_quick`]: not for the control thread.
     /// # Errors
     /// What could not be had; nothing is kept then.
     pub(super) fn take(

@@ -14,6 +14,7 @@ use procd_store::record::{COMMAND_BYTES_MAX, CommandRecord, TtySize};
 use procd_sys::cgroup::controllers::{Controllers, GroupLimits};
 use procd_sys::image::{Image, NulInside, c_string, candidates};
 use procd_sys::isolation::Isolation;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::environment::DEFAULT_PATH;
@@ -26,6 +27,11 @@ use crate::supervisor::runner::{
 
 /// The folder of temporary files of commands, in the state folder.
 pub(super) const SCRATCH: &str = "tmp";
+
+/// The named point before the folder is opened.
+const FOLDER: &str = "start-plan-folder";
+/// Bytes of words and variables of a plan that is made on the control thread, at most.
+const QUICK_BYTES: usize = 64 * 1024;
 
 /// A frozen start. Its folder is held by descriptor, so nothing can be swapped under it.
 #[derive(Debug)]
@@ -93,8 +99,64 @@ pub(super) fn make(
     request: &StartRequest,
 ) -> Result<(Plan, PlanFacts), Refusal> {
     let folder_path = folder_path(options, request)?;
-    crate::failpoint::hit("start-plan-folder");
+    crate::failpoint::hit(FOLDER);
     let folder = open_folder(&folder_path);
+    make_in(options, ground, request, folder)
+}
+
+/// Makes the plan if nothing of it can wait: for the control thread, since two changes of threads
+/// take longer than the work. `None` = [`make`] it elsewhere.
+pub(super) fn make_quickly(
+    options: &RunnerOptions,
+    ground: Ground,
+    request: &StartRequest,
+) -> Option<Result<(Plan, PlanFacts), Refusal>> {
+    let looks_elsewhere = request.claim.is_some()
+        || request.fence.is_some()
+        || request.isolate
+        || request.guard == Guard::On
+        || crate::failpoint::is_armed(FOLDER);
+    if looks_elsewhere || asked_bytes(request) > QUICK_BYTES || !knows_shell(options, request) {
+        return None;
+    }
+    let folder = open_cached(&folder_path(options, request).ok()?, OFlags::DIRECTORY)?;
+    Some(make_in(options, ground, request, Ok(folder)))
+}
+
+/// Whether the shell can be told without a look that may wait.
+fn knows_shell(options: &RunnerOptions, request: &StartRequest) -> bool {
+    match &request.program {
+        Program::Argv(_) => true,
+        Program::Line(_) => {
+            request.shell.program.is_some()
+                || options.shell.is_some()
+                || open_cached(Path::new(super::BASH), OFlags::empty()).is_some()
+        }
+    }
+}
+
+/// What the kernel finds without asking any disk or network.
+fn open_cached(path: &Path, flags: OFlags) -> Option<OwnedFd> {
+    use rustix::fs::{CWD, Mode, ResolveFlags, openat2};
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED).ok()
+}
+
+fn asked_bytes(request: &StartRequest) -> usize {
+    let program = match &request.program {
+        Program::Argv(argv) => argv.iter().map(|word| word.len()).sum(),
+        Program::Line(line) => line.len(),
+    };
+    let value = |value: &Option<OsString>| value.as_ref().map_or(0, |value| value.len());
+    request.env.iter().fold(program, |sum, (name, set)| sum + name.len() + value(set))
+}
+
+fn make_in(
+    options: &RunnerOptions,
+    ground: Ground,
+    request: &StartRequest,
+    folder: Result<OwnedFd, SpawnFailure>,
+) -> Result<(Plan, PlanFacts), Refusal> {
     let claim = claim(request, folder.as_ref().ok())?;
     look_at_words(options, request)?;
     let mut environment = options.environment.build(&request.env, request.tty.is_some())?;
@@ -207,7 +269,7 @@ fn folder_path(options: &RunnerOptions, request: &StartRequest) -> Result<PathBu
 }
 
 fn open_folder(path: &Path) -> Result<OwnedFd, SpawnFailure> {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::Mode;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| SpawnFailure { cause: folder_cause(errno), errno: errno.raw_os_error() })
@@ -389,5 +451,13 @@ mod tests {
         assert_eq!(cause("/no/such/folder"), SpawnCause::CwdMissing);
         assert_eq!(cause("/dev/null"), SpawnCause::CwdNotDirectory);
         assert!(open_folder(Path::new("/")).is_ok());
+    }
+
+    /// What the kernel does not know by heart is left to a thread that may wait, and so is what
+    /// fails, which has a cause to be told.
+    #[test]
+    fn only_a_folder_that_is_there_is_opened_at_once() {
+        assert!(open_cached(Path::new("/no/such/folder"), OFlags::DIRECTORY).is_none());
+        assert!(open_cached(Path::new("/dev/null"), OFlags::DIRECTORY).is_none());
     }
 }

@@ -17,7 +17,7 @@ use super::guardian::GuardianLink;
 use super::input::Stdin;
 use super::inspect::TreeInspector;
 use super::lineage::{Trees, leaf_name};
-use super::materials::{Hold, Materials, system_failure};
+use super::materials::{self, Hold, Materials, system_failure};
 use super::plan::Plan;
 use super::signals::SignalOrder;
 use super::tree::{Group, Shimmed, Tree};
@@ -27,6 +27,9 @@ use crate::drain::{Drains, OutputWriter, Streams};
 use crate::supervisor::runner::{
     Order, OrderQueue, Report, ReportSender, SpawnCause, SpawnFailure,
 };
+
+/// The named point of the taking.
+const MATERIALS: &str = "spawn-materials";
 
 /// A start under way.
 pub(super) struct Start {
@@ -82,6 +85,7 @@ impl Start {
             inspector: self.inspector,
             pid: None,
             kill: None,
+            is_reaped: false,
             asked: Vec::new(),
             refused: Vec::new(),
             grown,
@@ -99,11 +103,14 @@ impl Start {
         let plan = std::mem::replace(&mut self.plan, Plan::used());
         let containment = self.containment.clone();
         let group = plan.group;
+        let is_quick = materials::are_quick(&plan) && !crate::failpoint::is_armed(MATERIALS);
         let take = move || {
-            crate::failpoint::hit("spawn-materials");
+            crate::failpoint::hit(MATERIALS);
             Materials::take(plan, &containment, leaf_name(key))
         };
-        let materials = match tokio::task::spawn_blocking(take).await {
+        // Two changes of threads take longer than the work.
+        let taken = if is_quick { Ok(take()) } else { tokio::task::spawn_blocking(take).await };
+        let materials = match taken {
             Ok(taken) => taken.map_err(Report::SpawnFailed)?,
             Err(error) => {
                 tracing::error!(%error, "bug: the taking of materials did not end");
@@ -148,6 +155,7 @@ impl Start {
             Hold::Init { socket, leaf, isolation: _ } => {
                 let shim = Shimmed {
                     leaf: leaf.map(|leaf| Group::new(leaf, group)),
+                    is_init: true,
                     ..Shimmed::default()
                 };
                 (Tree::Shim(shim), Some(watched_both(socket)?))

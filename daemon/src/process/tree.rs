@@ -10,6 +10,7 @@ use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::{Sent, Signalled};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
 
 use super::watched::watched;
 
@@ -37,6 +38,8 @@ pub(super) struct Shimmed {
     pub(super) pid: Option<i32>,
     /// The shim has proven it empty.
     pub(super) is_empty: bool,
+    /// It is the init of a namespace.
+    pub(super) is_init: bool,
     /// Tier 3 in tier 1: the init's own group. Killing it would kill the init before it has told
     /// the leader's end: only for what has lost its init.
     pub(super) leaf: Option<Group>,
@@ -66,6 +69,8 @@ pub(super) struct Group {
     leaf: Arc<Leaf>,
     events: Option<AsyncFd<OwnedFd>>,
     pause: Duration,
+    /// A kill under way.
+    killing: Option<JoinHandle<io::Result<bool>>>,
     /// It said that it is empty and could not be removed: nothing will tell when it can.
     is_stuck: bool,
     limits: GroupLimits,
@@ -79,6 +84,7 @@ impl Group {
             leaf,
             events: None,
             pause: PAUSE_FIRST,
+            killing: None,
             is_stuck: false,
             limits,
             oom_killed: false,
@@ -102,10 +108,33 @@ impl Group {
 
     /// One write of the kill, then reads for a while.
     pub(super) async fn kill(&mut self) {
+        self.begin_kill();
+        self.killed().await;
+    }
+
+    /// The same beside whatever comes meanwhile, unless one is under way.
+    pub(super) fn begin_kill(&mut self) {
         self.pause = PAUSE_FIRST;
-        match self.blocking(|leaf| leaf.kill(KILL_WITHIN)).await {
-            Some(Ok(_)) | None => {}
-            Some(Err(error)) => tracing::error!(%error, "a control group could not be killed"),
+        if self.killing.is_none() {
+            let leaf = Arc::clone(&self.leaf);
+            self.killing = Some(tokio::task::spawn_blocking(move || leaf.kill(KILL_WITHIN)));
+        }
+    }
+
+    /// Whether a kill is under way.
+    pub(super) const fn is_being_killed(&self) -> bool {
+        self.killing.is_some()
+    }
+
+    /// Waits for the kill that is under way. Cancel safe.
+    pub(super) async fn killed(&mut self) {
+        let Some(killing) = &mut self.killing else { return };
+        let killed = killing.await;
+        self.killing = None;
+        match killed {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(%error, "a control group could not be killed"),
+            Err(error) => tracing::error!(%error, "bug: work on a control group did not end"),
         }
     }
 

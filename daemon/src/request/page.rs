@@ -15,7 +15,7 @@ use super::error::process_id;
 use super::fold::{self, Fold};
 use super::stretch::{self, Context, Filter, Stretch, Want, as_u64};
 use super::{as_count, record};
-use crate::drain::Output;
+use crate::drain::{Output, complete_here};
 use crate::supervisor::view::{ProcessView, Snapshot};
 
 /// Raw bytes that are rendered on the control thread; more of them are rendered beside it.
@@ -90,8 +90,26 @@ pub(super) struct Content {
     pub(super) chunks: Option<Vec<v1::Chunk>>,
 }
 
-/// Reads the bytes of a page. `is_ended`: nothing will be added any more.
+/// Reads the bytes of a page. `is_ended`: nothing will be added any more. A long one is read and
+/// rendered in one go beside the control thread.
 pub(super) async fn content(
+    output: &Output,
+    cursor: u64,
+    is_ended: bool,
+    form: Form,
+    room: Room,
+) -> Result<Content, StoreError> {
+    let there = output.bounds().total.saturating_sub(cursor);
+    let is_big = form.limit > INLINE_BYTES_MAX && there > as_u64(INLINE_BYTES_MAX);
+    if !is_big || form.fold {
+        return content_here(output, cursor, is_ended, form, room).await;
+    }
+    let output = output.clone();
+    let read = async move { content_here(&output, cursor, is_ended, form, room).await };
+    beside(move || complete_here(read)).await
+}
+
+async fn content_here(
     output: &Output,
     cursor: u64,
     is_ended: bool,
@@ -127,16 +145,12 @@ pub(super) async fn content(
         Encoding::Base64 => Context::default(),
     };
     let at_end = stretch.is_before_gap || (is_ended && reaches_end);
-    let is_big = stretch.bytes.len() > INLINE_BYTES_MAX;
-    let build = move || {
-        let mut content = build(&stretch, &before, at_end, bytes, (form, room));
-        content.place(&stretch, cursor, form);
-        if !reaches_end || content.covered + content.held < stretch.bytes.len() {
-            content.held = 0;
-        }
-        content
-    };
-    Ok(if is_big { beside(build).await } else { build() })
+    let mut content = build(&stretch, &before, at_end, bytes, (form, room));
+    content.place(&stretch, cursor, form);
+    if !reaches_end || content.covered + content.held < stretch.bytes.len() {
+        content.held = 0;
+    }
+    Ok(content)
 }
 
 /// A folded page. The longest line has to fit what is left of the reply.

@@ -7,21 +7,33 @@ use procd_core::life::Request;
 use procd_core::state::ProcessState;
 use procd_core::{Action, Event, Handle, Life, Owner, Step, StopMode, step};
 use procd_store::event::{Event as ProcessEvent, EventError, EventKind};
-use procd_store::log::LogRecord;
+use procd_store::log::{LogRecord, Submitted};
 use procd_store::record::{Record, SignalError};
 use tokio::time::Instant;
 
 use super::entry::{SpawnAnswer, shorten, take_due};
-use super::journal::Tag;
+use super::journal::{COMPANY, Tag};
 use super::refusal::Refusal;
 use super::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
 use super::task::Task;
+use super::timers::Due;
 use crate::metrics::METRICS;
 
 /// How long leftovers get to end politely.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Kinds of signal errors kept in a record, a count.
 const SIGNAL_ERRORS_MAX: usize = 16;
+
+/// Makes an event of a record, and its batch.
+pub(super) trait MakeBatch:
+    FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
+{
+}
+
+impl<F> MakeBatch for F where
+    F: FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
+{
+}
 
 impl Task {
     /// Passes one event through the table and carries out what it says. `grace` is that of the
@@ -199,7 +211,7 @@ impl Task {
             EventKind::Started
         };
         entry.show(true);
-        self.publish(handle, |record| super::records::live_batch(record, kind));
+        self.publish_in_company(handle, |record| super::records::live_batch(record, kind));
         // Its output may have begun before this.
         self.spool_changed(handle);
     }
@@ -229,20 +241,46 @@ impl Task {
     }
 
     fn record_stop(&mut self, handle: Handle, mode: StopMode) {
-        self.publish(handle, |record| super::records::stop_batch(record, mode));
+        self.publish_in_company(handle, |record| super::records::stop_batch(record, mode));
     }
 
-    /// Appends the record and an event of it as one batch that nobody waits for.
-    pub(super) fn publish(
+    /// Appends the record and an event of it as one batch.
+    pub(super) fn publish(&mut self, handle: Handle, make: impl MakeBatch) {
+        self.publish_with(handle, make, Self::submit);
+    }
+
+    /// The same of what nobody waits for, unless there are subscribers: it shares the sync of the
+    /// next batch, usually that of the end.
+    fn publish_in_company(&mut self, handle: Handle, make: impl MakeBatch) {
+        let submit =
+            if self.subscriptions.are_any() { Self::submit } else { Self::submit_in_company };
+        self.publish_with(handle, make, submit);
+    }
+
+    fn submit(&mut self, tag: Tag, batch: Vec<LogRecord>) -> Vec<Submitted> {
+        self.journal.submit(tag, batch)
+    }
+
+    /// For what nobody waits for.
+    pub(super) fn submit_in_company(&mut self, tag: Tag, batch: Vec<LogRecord>) -> Vec<Submitted> {
+        let (submitted, is_first) = self.journal.submit_lazily(tag, batch);
+        if is_first {
+            self.timers.arm(self.clock.monotonic() + COMPANY, Due::Flush);
+        }
+        submitted
+    }
+
+    fn publish_with(
         &mut self,
         handle: Handle,
-        make: impl FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>,
+        make: impl MakeBatch,
+        submit: fn(&mut Self, Tag, Vec<LogRecord>) -> Vec<Submitted>,
     ) {
         let Some(entry) = self.table.get_mut(handle) else { return };
         match make(&mut entry.record) {
             Ok((event, batch)) => {
                 crate::failpoint::hit("event-before-append");
-                let submitted = self.journal.submit(Tag::Update(handle), batch);
+                let submitted = submit(self, Tag::Update(handle), batch);
                 self.remember(handle, vec![event], &submitted);
                 crate::failpoint::hit("event-after-append");
             }

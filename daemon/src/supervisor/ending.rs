@@ -191,7 +191,7 @@ impl Task {
                 let kept =
                     Kept::new(session, finished_at, stored.process_bytes, entry.record.pinned);
                 crate::failpoint::hit("seal-before-append");
-                self.journal.submit(Tag::Update(handle), batch);
+                self.submit_in_company(Tag::Update(handle), batch);
                 crate::failpoint::hit("seal-after-append");
                 self.retention.other_bytes = stored.other_bytes;
                 self.retention.keep(handle, kept);
@@ -202,7 +202,6 @@ impl Task {
                 self.arm(handle);
             }
         }
-        self.check_runs();
     }
 }
 

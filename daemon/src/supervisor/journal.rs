@@ -1,11 +1,16 @@
 //! The supervisor's end of the commit log: what is submitted carries a tag, and the tag comes
 //! back to the supervisor's task once the batch is durable or has failed.
 
+use std::time::Duration;
+
 use procd_core::{Handle, SessionId};
 use procd_store::histogram::Times;
 use procd_store::log::{CommitError, CommitLog, LogRecord, Submitted};
 use tokio::sync::mpsc;
 use uuid::Uuid;
+
+/// How long a batch that nobody waits for waits for another one, to share its sync.
+pub(super) const COMPANY: Duration = Duration::from_millis(10);
 
 /// Whose batch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,19 +71,39 @@ pub(super) struct Journal {
     done: mpsc::Sender<Committed>,
     /// The order of the last batch.
     last: std::cell::Cell<u64>,
+    /// A flush is due.
+    waits_for_company: std::cell::Cell<bool>,
     /// All up to this order is durable.
     durable: u64,
 }
 
 impl Journal {
-    pub(super) const fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
-        Self { log, done, last: std::cell::Cell::new(0), durable: 0 }
+    pub(super) fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
+        let (last, waits_for_company) = Default::default();
+        Self { log, done, last, waits_for_company, durable: 0 }
     }
 
     /// Appends a batch in memory; its numbers are given at once, its tag comes back when it is
     /// durable. Empty when the batch was refused as a whole, which is a bug.
     pub(super) fn submit(&self, tag: Tag, records: Vec<LogRecord>) -> Vec<Submitted> {
         self.log.submit(records, self.answer(tag))
+    }
+
+    /// [`Self::submit`] of a batch that nobody waits for: it shares the sync of the next one. The
+    /// caller sees to a [`Self::flush`] within [`COMPANY`]. True = nobody has yet.
+    pub(super) fn submit_lazily(
+        &self,
+        tag: Tag,
+        records: Vec<LogRecord>,
+    ) -> (Vec<Submitted>, bool) {
+        let is_first = !self.waits_for_company.replace(true);
+        (self.log.submit_lazily(records, self.answer(tag)), is_first)
+    }
+
+    /// What waits for company has waited long enough.
+    pub(super) fn flush(&self) {
+        self.waits_for_company.set(false);
+        self.log.flush();
     }
 
     /// How long the writes of the log with their syncs took so far.

@@ -48,6 +48,7 @@ impl Task {
             outcome: None,
         });
         self.timers.arm(bound, Due::Shutdown);
+        self.storage.hasten();
         self.refuse_waiters(None);
         self.ask_all_to_end(&targets, grace);
         self.check_runs();

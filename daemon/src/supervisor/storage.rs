@@ -1,6 +1,8 @@
 //! The disk work the supervisor asks for and never waits for: seals, files of manifests and
 //! sessions, removals. Each job answers with one [`Done`].
 
+mod gather;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::refusal::Refusal;
 use crate::drain::Output;
+use gather::Gathered;
 
 /// Jobs that work on the disk at one time, a count: more would only wait for each other.
 const JOBS_AT_ONCE: usize = 4;
@@ -33,8 +36,8 @@ pub(super) enum Done {
     Sealed { handle: Handle, result: SealResult },
     /// The files of a removed process are gone, or will be swept.
     Removed { handle: Handle },
-    /// The file of a manifest stands, or not.
-    Manifest { handle: Handle, stored: Option<Stored> },
+    /// The files of manifests stand, or not.
+    Manifests(Vec<(Handle, Option<Stored>)>),
     /// The files of ended processes of an earlier daemon were measured.
     Measured { processes: Vec<(Handle, u64)>, other_bytes: u64 },
     /// The files of a removed session are gone, or will be swept.
@@ -69,11 +72,13 @@ pub(super) struct Storage {
     folder: Arc<StateFolder>,
     done: mpsc::Sender<Done>,
     jobs: Arc<Semaphore>,
+    gathered: Arc<Gathered>,
 }
 
 impl Storage {
     pub(super) fn new(folder: Arc<StateFolder>, done: mpsc::Sender<Done>) -> Self {
-        Self { folder, done, jobs: Arc::new(Semaphore::new(JOBS_AT_ONCE)) }
+        let jobs = Arc::new(Semaphore::new(JOBS_AT_ONCE));
+        Self { folder, done, jobs, gathered: Arc::default() }
     }
 
     pub(super) fn spool_path(&self, session: SessionId, handle: &Handle) -> PathBuf {
@@ -101,9 +106,14 @@ impl Storage {
     }
 
     /// Seals the output of an ended process, trying until it succeeds or is known to be damaged.
+    /// With files it waits a little, out of the way of whoever goes on with what it gave back.
     pub(super) fn seal(&self, handle: Handle, output: Output) {
         let (done, jobs) = (self.done.clone(), self.jobs.clone());
+        let gathered = Arc::clone(&self.gathered);
         drop(tokio::spawn(async move {
+            if output.has_files() {
+                gathered.wait().await;
+            }
             let result = loop {
                 let job = jobs.acquire().await;
                 let sealed = output.seal().await;
@@ -123,20 +133,31 @@ impl Storage {
         }));
     }
 
-    /// Writes the file of a sealed record.
+    /// Writes the file of a sealed record, together with those that come soon.
     pub(super) fn write_manifest(&self, file: ManifestFile) {
-        let handle = file.record.process_id;
-        let session = file.record.session_id;
-        self.job(move |folder| {
-            crate::failpoint::hit("manifest-before-write");
-            let is_stored = told("manifest", procd_store::manifest::write(folder, &file));
-            crate::failpoint::hit("manifest-after-write");
-            let stored = is_stored.then(|| Stored {
-                process_bytes: process_bytes(folder, session, handle),
-                other_bytes: other_bytes(folder),
-            });
-            Done::Manifest { handle, stored }
-        });
+        if !self.gathered.add(file) {
+            return;
+        }
+        let (folder, done, jobs) = (self.folder.clone(), self.done.clone(), self.jobs.clone());
+        let gathered = Arc::clone(&self.gathered);
+        drop(tokio::spawn(async move {
+            gathered.wait().await;
+            let job = jobs.acquire_owned().await;
+            let write = move || {
+                let written = gathered.write(&folder);
+                drop(job);
+                written
+            };
+            match tokio::task::spawn_blocking(write).await {
+                Ok(written) => drop(done.send(Done::Manifests(written)).await),
+                Err(error) => tracing::error!(error = %error, "a storage job ended by itself"),
+            }
+        }));
+    }
+
+    /// From now on manifests wait for no others.
+    pub(super) fn hasten(&self) {
+        self.gathered.hasten();
     }
 
     /// Measures the files of ended processes.

@@ -104,6 +104,11 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
+    /// Whether anybody is told of events.
+    pub(super) fn are_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     pub(super) fn get(&self, id: SubscriptionId) -> Option<&Subscription> {
         self.known.get(&id)
     }

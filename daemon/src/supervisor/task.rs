@@ -260,7 +260,12 @@ impl Task {
             Done::Session { id, refusal } => self.session_stored(id, refusal),
             Done::Sealed { handle, result } => self.sealed(handle, result),
             Done::Removed { handle } => drop(self.removing.remove(&handle)),
-            Done::Manifest { handle, stored } => self.manifest_stored(handle, stored),
+            Done::Manifests(stored) => {
+                for (handle, stored) in stored {
+                    self.manifest_stored(handle, stored);
+                }
+                self.check_runs();
+            }
             Done::SessionRemoved { id } => drop(self.removing_sessions.remove(&id)),
             Done::Measured { processes, other_bytes } => {
                 self.retention.other_bytes = other_bytes;
@@ -282,6 +287,7 @@ impl Task {
                 Due::Stopped(owner) => self.stopped_due(owner, now),
                 Due::Retention => self.retention_due(),
                 Due::Journal => self.journal.barrier(Tag::Asked),
+                Due::Flush => self.journal.flush(),
                 Due::Shutdown => self.check_runs(),
                 Due::Beat => self.beat(),
             }

@@ -22,6 +22,8 @@ pub(super) enum Due {
     Retention,
     /// Batches that were not durable: whether they are now.
     Journal,
+    /// Batches that wait for company.
+    Flush,
     /// The shutdown of the daemon: its bound.
     Shutdown,
     /// A sign of life.

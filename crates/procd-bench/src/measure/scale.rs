@@ -119,20 +119,32 @@ pub(super) fn restore(report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// What the running daemon removes meanwhile is passed over.
 fn parse_all(folder: &Path) -> Result<(), Trouble> {
-    for entry in fs::read_dir(folder).tried("list a folder")? {
+    let Some(entries) = still_there(fs::read_dir(folder)).tried("list a folder")? else {
+        return Ok(());
+    };
+    for entry in entries {
         let path = entry.tried("list a folder")?.path();
         if path.is_dir() {
             parse_all(&path)?;
             continue;
         }
-        let bytes = fs::read(&path).tried("read a file")?;
+        let Some(bytes) = still_there(fs::read(&path)).tried("read a file")? else { continue };
         for line in bytes.split(|&byte| byte == b'\n') {
             // Not all of them are text.
             std::hint::black_box(serde_json::from_slice::<Value>(line).ok());
         }
     }
     Ok(())
+}
+
+fn still_there<T>(read: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn count(number: usize) -> f64 {

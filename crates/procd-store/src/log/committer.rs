@@ -33,10 +33,20 @@ pub(super) enum Job {
     Part(NewPart),
 }
 
+/// When a batch is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// Now: somebody waits for it.
+    AtOnce,
+    /// With the next one that somebody waits for, or when that took too long.
+    InCompany,
+}
+
 /// A batch on its way.
 pub(super) struct Batch {
     /// Its line; empty when there is nothing to write.
     line: Vec<u8>,
+    haste: Haste,
     /// Set when it was refused: it only waits for its turn to say so.
     refusal: Option<CommitError>,
     /// Gone once answered.
@@ -64,12 +74,13 @@ impl fmt::Debug for NewPart {
 }
 
 impl Batch {
-    pub(super) fn new(line: Vec<u8>, done: Done) -> Self {
-        Self { line, refusal: None, done: Some(done) }
+    pub(super) fn new(line: Vec<u8>, haste: Haste, done: Done) -> Self {
+        Self { line, haste, refusal: None, done: Some(done) }
     }
 
     pub(super) fn refused(refusal: CommitError, done: Done) -> Self {
-        Self { line: Vec::new(), refusal: Some(refusal), done: Some(done) }
+        let (line, haste) = (Vec::new(), Haste::AtOnce);
+        Self { line, haste, refusal: Some(refusal), done: Some(done) }
     }
 
     /// Bytes to be written.
@@ -140,18 +151,21 @@ impl Committer {
         }
     }
 
-    /// Waits for something to do: anything queued; while writing fails, something to write, or
-    /// the time for the next try.
+    /// Waits for something to do: anything queued that somebody waits for; while writing fails,
+    /// something of that to write, or the time for the next try.
     fn next_jobs(&self) -> (VecDeque<Job>, bool) {
         let is_writable = self.shared.is_writable.load(Ordering::Acquire);
         let mut queue = self.shared.lock();
         loop {
             let is_urgent = queue.jobs.iter().any(|job| match job {
                 // A barrier alone must not turn the wait for the next try into a busy loop.
-                Job::Batch(batch) => is_writable || !batch.line.is_empty(),
+                Job::Batch(batch) => {
+                    batch.haste == Haste::AtOnce && (is_writable || !batch.line.is_empty())
+                }
                 Job::Part(_) => true,
             });
-            if is_urgent || queue.is_closed {
+            let is_due = std::mem::take(&mut queue.is_due) && is_writable;
+            if is_urgent || is_due || queue.is_closed {
                 return (std::mem::take(&mut queue.jobs), queue.is_closed);
             }
             if is_writable {

@@ -246,3 +246,28 @@ fn the_newest_16_events_of_each_kind_that_repeats_are_kept() {
     assert_eq!(seqs, wanted);
     assert_eq!(record.spool_state, SpoolState::Open);
 }
+
+#[test]
+fn of_many_files_written_together_each_stands_or_fails_by_itself() {
+    let temp = Temp::new();
+    let folder = prepared(&temp);
+    let path_of =
+        |file: &ManifestFile| folder.manifest_path(session_id(0), &file.record.process_id);
+    let some: Vec<_> = (1..=5).map(file_of).collect();
+    let [good, bad, again, blocked, last] = <[ManifestFile; 5]>::try_from(some).unwrap();
+    let mut bad = bad;
+    bad.record.exit_code = None;
+    write(&folder, &again).unwrap();
+    std::fs::create_dir_all(path_of(&blocked).join("full")).unwrap();
+    let files_of = [good, bad, again, blocked, last];
+    let results = write_all(&folder, &files_of);
+    let stand: Vec<bool> = results.iter().map(Result::is_ok).collect();
+    assert_eq!(stand, [true, false, true, false, true], "{results:?}");
+    for (file, stands) in files_of.iter().zip(stand) {
+        let found = read(&folder, session_id(0), &file.record.process_id).ok();
+        assert_eq!(found.as_ref() == Some(file), stands);
+    }
+    let left = |path: &std::path::Path| path.file_name().is_some_and(file::is_temporary);
+    let names = std::fs::read_dir(path_of(&files_of[0]).parent().unwrap()).unwrap();
+    assert!(!names.flatten().any(|entry| left(&entry.path())));
+}

@@ -56,7 +56,7 @@ pub(super) fn seal(reader: &SpoolReader) -> Result<Sealed, StoreError> {
 fn freeze(path: &Path) -> Result<(), StoreError> {
     let file = File::open(path).map_err(|error| StoreError::io("open", path, error))?;
     failpoint::fail("seal-before-segment-sync")
-        .and_then(|()| file.sync_all())
+        .and_then(|()| file.sync_data())
         .map_err(|error| StoreError::io("sync", path, error))?;
     file.set_permissions(Permissions::from_mode(READ_ONLY))
         .map_err(|error| StoreError::io("make read-only", path, error))
@@ -107,7 +107,7 @@ fn write_index(reader: &SpoolReader, sha256: [u8; 32]) -> Result<(), StoreError>
         head
     };
     index.write(&head, &image).map_err(|error| StoreError::io("write", &path, error))?;
-    index.file().sync_all().map_err(|error| StoreError::io("sync", &path, error))
+    index.file().sync_data().map_err(|error| StoreError::io("sync", &path, error))
 }
 
 fn sync_if_there(path: &Path) -> Result<(), StoreError> {

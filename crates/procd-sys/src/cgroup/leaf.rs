@@ -75,7 +75,8 @@ impl Leaf {
             }
             rest(pause);
             waited += pause;
-            pause = (pause * 2).min(PAUSE_MAX);
+            // Gently: what is overslept here is part of each stop.
+            pause = (pause * 5 / 4).min(PAUSE_MAX);
         }
     }
 

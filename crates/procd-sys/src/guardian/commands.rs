@@ -47,6 +47,8 @@ enum Phase {
 struct Command {
     pid: Pid,
     shim: bool,
+    /// The daemon wants to look at it after its end.
+    is_kept: bool,
     phase: Phase,
 }
 
@@ -125,7 +127,9 @@ impl Commands {
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
         self.by_pid.insert(pid, key);
-        self.by_key.insert(key, Command { pid, shim: hold.is_shim(), phase });
+        // What it used can be read as long as it is not reaped.
+        let is_kept = image.options.limits.cpu_seconds.is_some();
+        self.by_key.insert(key, Command { pid, shim: hold.is_shim(), is_kept, phase });
         let pid = pid.as_raw_nonzero().get();
         reports.add(Report::Started { key, pid }, Some(pidfd));
         Ok(())
@@ -202,9 +206,10 @@ impl Commands {
         }
     }
 
-    /// Looks at every command, and tells each end once. Only failed starts and shims are reaped
-    /// here; a leader is reaped when the daemon asks.
-    pub(super) fn look(&mut self, reports: &mut Reports) {
+    /// Looks at every command, and tells each end once. Reaped here: failed starts, shims, and
+    /// leaders whose leaf is seen to be empty, which is told before their end. Any other leader is
+    /// reaped when the daemon asks: until its tree is empty its numbers stay its own.
+    pub(super) fn look(&mut self, payload: Option<&OwnedFd>, reports: &mut Reports) {
         let mut gone = Vec::new();
         for (&key, command) in &mut self.by_key {
             match (&command.phase, command.shim) {
@@ -231,6 +236,14 @@ impl Commands {
                 (Phase::Running, false) => {
                     if let Look::Ended(end) = wait::look(command.pid) {
                         command.phase = Phase::Ended;
+                        let is_last = |payload| crate::cgroup::is_leaf_empty(payload, key);
+                        if !command.is_kept
+                            && payload.is_some_and(is_last)
+                            && wait::reap(command.pid) != Look::Alive
+                        {
+                            reports.add(Report::Reaped { key }, None);
+                            gone.push(key);
+                        }
                         reports.add(Report::Ended { key, end, leftovers: 0 }, None);
                     }
                 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Driver, Phase};
+use procd_core::LeaderEnd;
+
+use super::{Driver, Phase, SIGKILL};
 use crate::clock::Clock;
 use crate::process::failure;
-use crate::process::tree::Tree;
+use crate::process::tree::{Shimmed, Tree};
 use crate::process::watch::Seen;
 use crate::supervisor::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
 
@@ -15,14 +17,15 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 impl Driver {
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
     pub(super) async fn close(mut self) {
-        let is_group = matches!(self.tree, Tree::Group(_));
-        if is_group {
+        let is_unreaped = matches!(self.tree, Tree::Group(_)) && !self.is_reaped;
+        if is_unreaped {
             // Asked for now, answered while the streams are read out: neither needs the other. In
-            // tier 2 the shim has done it, as the last part of the proof.
+            // tier 2 the shim has done it, as the last part of the proof; in tier 1 the guardian, if
+            // it saw the group empty at the leader's end.
             self.link.ask_reap(self.key).await;
         }
         let input_dropped_bytes = self.release().await;
-        if is_group {
+        if is_unreaped {
             self.until_reaped().await;
         }
         let oom_killed = self.tree.oom_killed();
@@ -50,6 +53,31 @@ impl Driver {
             }
         };
         self.reports.send(report).await;
+    }
+
+    /// Tier 3 in tier 1: whether the kernel has ended the whole group for want of memory, the init
+    /// with it. Then that was the leader's end too, though nobody is left who saw it.
+    pub(super) async fn was_ended_for_memory(&mut self) -> bool {
+        let Tree::Shim(Shimmed { leaf: Some(leaf), .. }) = &mut self.tree else { return false };
+        if leaf.leaf().oom_kills() == 0 {
+            return false;
+        }
+        let emptied = async {
+            while !leaf.prove_empty() {
+                leaf.changed().await;
+            }
+        };
+        if tokio::time::timeout(LOST_MAX, emptied).await.is_err() {
+            return false;
+        }
+        match self.phase {
+            Phase::Over | Phase::Aborted => true,
+            Phase::Running { .. } | Phase::Aborting { .. } => {
+                self.on_ended(LeaderEnd::Signal { signal: SIGKILL, core_dumped: false }, 0).await;
+                true
+            }
+            Phase::Starting { .. } | Phase::Failing(_) | Phase::Unstarted { .. } => false,
+        }
     }
 
     /// Nothing was started, and nothing of it is left but an empty leaf.

@@ -252,3 +252,28 @@ fn a_closed_log_tries_once_more_and_tells_the_truth() {
     assert!(wait().is_err());
     assert!(numbers(&disk.durable()).is_empty());
 }
+
+#[test]
+fn a_batch_that_nobody_waits_for_shares_the_sync_of_the_next_one_or_is_flushed() {
+    let disk = Fake::default();
+    let log = log_on(&disk);
+    let (done, lazy) = answer();
+    log.submit_lazily(one(1), done);
+    let (done, wait) = answer();
+    log.submit(one(2), done);
+    lazy().unwrap();
+    wait().unwrap();
+    assert_eq!(disk.with(|state| state.syncs), 1, "both in one");
+    assert_eq!(numbers(&disk.durable()), [1, 2], "in the order of submission");
+    let (done, lazy) = answer();
+    log.submit_lazily(one(3), done);
+    log.flush();
+    lazy().unwrap();
+    assert_eq!(numbers(&disk.durable()), [1, 2, 3]);
+    // Without either it is written at the end.
+    let (done, lazy) = answer();
+    log.submit_lazily(one(4), done);
+    drop(log);
+    lazy().unwrap();
+    assert_eq!(numbers(&disk.durable()), [1, 2, 3, 4]);
+}
