@@ -17,6 +17,10 @@ mod start;
 use arguments::Arguments;
 use private::Announcement;
 
+/// For the shims, which are this executable too.
+#[global_allocator]
+static HEAP: procd_sys::scratch::Heap = procd_sys::scratch::Heap;
+
 fn main() -> ExitCode {
     let given: Vec<_> = std::env::args_os().collect();
     // The guardian is this executable in another mode, before anything else.
@@ -25,6 +29,7 @@ fn main() -> ExitCode {
     }
     procd_sys::signals::hold_hang_up();
     procd_sys::memory::share_heaps();
+    procd_sys::files::survive_the_size_limit();
     let arguments = match Arguments::read(given) {
         Ok(arguments) => arguments,
         Err(code) => return code,

@@ -70,6 +70,7 @@ mod documents;
 mod endurance;
 mod environment;
 mod faults;
+mod field;
 mod field_cases;
 mod foreign;
 mod hostile;
@@ -94,6 +95,8 @@ mod resources;
 mod signals;
 mod slow;
 mod soak;
+#[path = "../soak/cases.rs"]
+mod soak_cases;
 mod spool_disk;
 mod stop;
 mod stored;
