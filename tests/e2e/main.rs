@@ -70,6 +70,7 @@ mod documents;
 mod endurance;
 mod environment;
 mod faults;
+mod field;
 mod field_cases;
 mod foreign;
 mod hostile;
@@ -95,6 +96,8 @@ mod screens;
 mod signals;
 mod slow;
 mod soak;
+#[path = "../soak/cases.rs"]
+mod soak_cases;
 mod spool_disk;
 mod stop;
 mod stored;

@@ -9,6 +9,7 @@ pub mod binaries;
 pub mod cutter;
 pub mod daemon;
 pub mod faults;
+pub mod figures;
 pub mod folder;
 pub mod journal;
 pub mod leaks;
