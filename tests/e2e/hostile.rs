@@ -110,7 +110,7 @@ fn hostile_clients_cost_the_good_ones_nothing_but_time() {
     wait::until_true("a new client", wait::STEP, || lets_in(&daemon));
 }
 
-/// The daemon's own log says of a flood that there was one, and how large, not each drop of it.
+/// C86. The daemon's own log says of a flood that there was one, and how large, not each drop of it.
 #[test]
 fn a_flood_of_refusals_is_logged_as_a_few_lines_and_a_number() {
     let daemon = Setup::new(Tier::Shim).start();

@@ -133,6 +133,7 @@ fn portable(line: &Value, folder: &Path) -> String {
     line.to_string().replace(&*folder.to_string_lossy(), "/srv/work")
 }
 
+/// C132: what an earlier release said is understood.
 #[test]
 fn what_the_golden_transcripts_hold_is_read_by_the_types_of_today() {
     for line in Transcript::all(GOLDEN).iter().flat_map(|transcript| &transcript.lines) {

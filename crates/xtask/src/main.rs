@@ -105,6 +105,8 @@ enum Task {
     Completions,
     /// The damage matrix with every 64th byte of every file.
     Damage,
+    /// The cases of the field as often and as long as they say, half an hour of it.
+    SoakCases,
     /// System calls of one start, read, wait and end, and instructions of the pure crates, beside the
     /// numbers in `crates/procd-guards/numbers.txt`.
     Guards {
@@ -139,6 +141,7 @@ fn main() -> ExitCode {
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
         Task::Guards { write } => gate::guards(write),
+        Task::SoakCases => gate::soak_cases(),
         Task::Ci => gate::ci(),
     };
     match outcome {
