@@ -34,6 +34,10 @@ use crate::clock::Clock;
 use sync::BackgroundSync;
 use task::{ReadOut, lying};
 
+/// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
+/// a loud one is long.
+const EVENT_INTERVAL: u32 = 8;
+
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
 pub struct Streams {
@@ -64,6 +68,7 @@ impl Drains {
         let runtime = Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("procd-drain")
+            .event_interval(EVENT_INTERVAL)
             .enable_io()
             .enable_time()
             .build()?;
