@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procd_core::settings::{Contradiction, GivenLimits, Limits, Lowered};
+pub use procd_sys::cgroup::discover::Root as CgroupRoot;
 use toml::de::{DeTable, DeValue};
 
 mod keys;
@@ -47,8 +48,8 @@ pub struct Choices {
     pub containment: Containment,
     /// Whether less than tier 1 refuses every start.
     pub require_atomic: bool,
-    /// A control group folder that counts as delegated.
-    pub cgroup_root: Option<PathBuf>,
+    /// A control group that counts as delegated.
+    pub cgroup_root: Option<CgroupRoot>,
     /// Whether set-uid programs lose their rights.
     pub no_new_privileges: bool,
     /// The umask of commands, 0..=0o777.

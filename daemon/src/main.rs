@@ -17,13 +17,19 @@ mod start;
 use arguments::Arguments;
 use private::Announcement;
 
+/// For the shims, which are this executable too.
+#[global_allocator]
+static HEAP: procd_sys::scratch::Heap = procd_sys::scratch::Heap;
+
 fn main() -> ExitCode {
     let given: Vec<_> = std::env::args_os().collect();
     // The guardian is this executable in another mode, before anything else.
     if let Some(code) = procd_sys::guardian::run_if_asked(&given) {
         return ExitCode::from(code);
     }
+    procd_sys::signals::hold_hang_up();
     procd_sys::memory::share_heaps();
+    procd_sys::files::survive_the_size_limit();
     let arguments = match Arguments::read(given) {
         Ok(arguments) => arguments,
         Err(code) => return code,

@@ -22,7 +22,7 @@ const INSIDE: &[&str] = &[
 const ACROSS: &[&str] = &["move", "link-out"];
 
 /// Whether this kernel can; says so when not.
-fn is_here(daemon: &Daemon) -> bool {
+pub(crate) fn is_here(daemon: &Daemon) -> bool {
     let mut owner = daemon.owner();
     let claim = json!({"root": daemon.cwd(), "access": "read_only", "enforce": true});
     let params = owner.start_params(&["true"], json!({"workspace": claim, "dry_run": true}));

@@ -85,6 +85,7 @@ fn same(owner: &mut Owner, told: &[Value]) {
     }
 }
 
+/// C142, C87: saves on a full disk, then SIGKILL.
 #[test]
 fn a_full_disk_refuses_starts_saves_ends_and_loses_nothing_that_was_told() {
     if procd_tests::namespace::has_run_inside(

@@ -2,6 +2,7 @@
 //! sentences; the daemon's metrics, configuration and service manager; the package and the page for
 //! operators.
 
+mod activation;
 mod commands;
 mod help;
 mod metrics;

@@ -287,6 +287,15 @@ impl Daemon {
         self.child = Some(command.spawn().expect("start the daemon"));
     }
 
+    /// Starts the daemon by a command made from [`Daemon::command`], and does not wait for it.
+    /// # Panics
+    /// When it cannot be started.
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn launch_by(&mut self, mut command: Command) {
+        assert!(self.child.is_none(), "there is one already");
+        self.child = Some(command.spawn().expect("start the daemon"));
+    }
+
     /// The daemon's own command as an ordinary user, in its control group.
     fn as_user(&self, uid: u32) -> Command {
         let mut command = self.command("sh");
@@ -400,6 +409,20 @@ impl Daemon {
         Owner::open(self.connect(), params, self.cwd())
     }
 
+    /// A client of a session that was opened before, with what `session/open` said.
+    /// # Panics
+    /// When the daemon does not know it.
+    #[must_use]
+    pub fn again(&self, opened: &Value) -> Owner {
+        let field = |name: &str| opened[name].clone();
+        let (session, key) = (field("session_id"), field("session_key"));
+        let params =
+            json!({"session_id": session, "loop_id": field("loop_id"), "session_key": key});
+        let mut wire = self.connect();
+        wire.ok("session/attach", params);
+        Owner::attached(wire, opened.clone(), self.cwd())
+    }
+
     /// A connection in the operator's role.
     /// # Panics
     /// When the daemon does not answer.
@@ -423,10 +446,17 @@ impl Daemon {
     /// SIGTERM to the daemon itself.
     /// # Panics
     /// When there is no daemon.
-    #[expect(clippy::expect_used, reason = "this is how a test fails")]
     pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// A signal to the daemon itself.
+    /// # Panics
+    /// When there is no daemon.
+    #[expect(clippy::expect_used, reason = "this is how a test fails")]
+    pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, Signal::TERM).expect("signal the daemon");
+        kill_process(pid, signal).expect("signal the daemon");
     }
 
     /// Waits for the daemon's own end.

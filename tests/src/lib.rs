@@ -9,6 +9,7 @@ pub mod binaries;
 pub mod cutter;
 pub mod daemon;
 pub mod faults;
+pub mod figures;
 pub mod folder;
 pub mod journal;
 pub mod leaks;
@@ -18,6 +19,7 @@ pub mod pattern;
 pub mod rounds;
 pub mod run;
 pub mod skip;
+pub mod soak;
 #[cfg(test)]
 mod tidy;
 pub mod transcript;

@@ -2,8 +2,10 @@
 //!
 //! What clippy checks (function length, unwraps, processes started elsewhere, clocks) is not repeated here.
 
+mod field;
 mod house;
 mod manifests;
+mod mutants;
 mod sources;
 
 use std::path::{Path, PathBuf};

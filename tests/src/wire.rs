@@ -21,6 +21,9 @@ pub struct Wire {
     pub last_frame: String,
     /// How long one reply may take.
     pub patience: Duration,
+    /// A frame cut off by the end of the connection counts as that end: where the daemon is killed, or closes on those
+    /// who do not read.
+    pub may_be_cut: bool,
 }
 
 impl Wire {
@@ -34,7 +37,14 @@ impl Wire {
     /// Over a connection that somebody made.
     #[must_use]
     pub const fn over(stream: UnixStream) -> Self {
-        Self { stream, next_id: 1, early: Vec::new(), last_frame: String::new(), patience: STEP }
+        Self {
+            stream,
+            next_id: 1,
+            early: Vec::new(),
+            last_frame: String::new(),
+            patience: STEP,
+            may_be_cut: false,
+        }
     }
 
     /// Says hello. A refusal of the whole connection, which answers no request, counts as the answer.
@@ -108,7 +118,9 @@ impl Wire {
         let header = self.read(4, deadline)?;
         let length = header.iter().fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
         assert!((1..=8 << 20).contains(&length), "a frame of {length} bytes from the daemon");
-        let payload = self.read(length, deadline).expect("the rest of a frame");
+        let payload = self.read(length, deadline);
+        assert!(payload.is_some() || self.may_be_cut, "the rest of a frame");
+        let payload = payload?;
         self.last_frame = String::from_utf8(payload).expect("UTF-8 from the daemon");
         Some(serde_json::from_str(&self.last_frame).expect("JSON from the daemon"))
     }

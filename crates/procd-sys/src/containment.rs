@@ -2,14 +2,13 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use procd_core::Tier;
 
-use crate::cgroup::discover::{DiscoverError, own_group};
+use crate::cgroup::discover::{DiscoverError, Root, own_group};
 use crate::cgroup::{Leaf, Payload, Swept, sweep};
 use crate::isolation::{self, Isolation};
 use crate::raw::{self, Forked};
@@ -42,7 +41,7 @@ pub struct ContainmentOptions {
     /// Whether only a tier that ends a tree atomically (1) will do.
     pub require_atomic: bool,
     /// The configured `cgroup_root`.
-    pub cgroup_root: Option<PathBuf>,
+    pub cgroup_root: Option<Root>,
     /// The id of the state folder.
     pub folder_id: String,
     /// The id of this daemon, unique.
@@ -132,15 +131,11 @@ enum TierError {
 /// Ends what earlier daemons of the state folder left, and finds the tier. To be called before any
 /// thread exists, and after the state folder is locked. Sets SIGCHLD to its default: where it was
 /// inherited as ignored, no end of a child could be seen.
-/// Every signal is unblocked: with SIGTERM inherited as blocked the daemon could not be asked to
-/// end.
 #[must_use]
 pub fn establish(options: &ContainmentOptions) -> Established {
     raw::default_child_signal();
-    // A mask in a valid place cannot be refused.
-    let _refused = raw::unblock_all();
     let isolation = isolation::probe();
-    let own = own_group(options.cgroup_root.as_deref());
+    let own = own_group(options.cgroup_root.as_ref());
     let swept = own.as_ref().map(|own| sweep(own, &options.folder_id)).unwrap_or_default();
     if options.mode == Mode::Shim {
         let reason = "configured".to_owned();

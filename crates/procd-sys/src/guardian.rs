@@ -70,13 +70,14 @@ struct Guardian {
 impl Guardian {
     fn start() -> std::io::Result<Self> {
         raw::close_range(3, u32::MAX)?;
+        raw::remember_heap();
         // Only the daemon's end ends the guardian, not a key typed into a terminal or a signal
         // to a whole unit.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
             raw::ignore(signal);
         }
         raw::default_child_signal();
-        raw::block_only_sigchld()?;
+        raw::block_only(libc::SIGCHLD)?;
         let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::net::sockopt::socket_type(&control)?;
         let_go_of_streams()?;

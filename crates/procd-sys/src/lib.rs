@@ -15,6 +15,7 @@ pub mod cgroup;
 pub mod channel;
 mod child;
 pub mod containment;
+pub mod files;
 pub mod guardian;
 pub mod image;
 pub mod inherited;
@@ -28,7 +29,10 @@ pub mod peer;
 mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;
+#[expect(unsafe_code, reason = "an allocator")]
+pub mod scratch;
 mod shim;
+pub mod signals;
 pub mod terminal;
 mod wait;
 

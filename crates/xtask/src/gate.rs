@@ -8,15 +8,18 @@ use std::{
 use crate::{
     bridge, clients,
     command::{self, cargo},
-    operate, suite,
+    guards, operate, suite,
 };
 
 /// Where the tests find the binaries.
-const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
+pub(crate) const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 /// How often the tests repeat what they repeat.
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// How many times longer the samples of output and input are.
 const TIMES_VARIABLE: &str = "PROCD_TEST_TIMES";
+/// How many times longer the samples of the field cases are, which then also take the minutes that
+/// they say.
+const SOAK_TIMES: &str = "20";
 /// Has the schema written in place of being compared.
 const SCHEMA_VARIABLE: &str = "PROCD_SCHEMA_WRITE";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
@@ -34,7 +37,16 @@ pub(crate) fn ci() -> Result<(), String> {
         "-D",
         "warnings",
     ]))?;
-    test(&[])
+    test(&[]).and(guards(false))
+}
+
+/// What does not depend on the machine, beside its numbers; or the numbers written anew.
+pub(crate) fn guards(writes: bool) -> Result<(), String> {
+    let binaries = build()?;
+    command::run(cargo(&["build", "--release", "--locked", "-p", "procd-guards"]))?;
+    let mut calls = command::program(&binaries.join("calls"), &[]);
+    calls.env(BINARIES_VARIABLE, &binaries);
+    guards::check(calls, &target_folder().join("release/procd-guards"), writes)
 }
 
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.
@@ -92,6 +104,27 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     command::run(tests)
 }
 
+/// The hostile clients, a thousand of them, against the binaries as they are released.
+pub(crate) fn hostile() -> Result<(), String> {
+    let packages = ["-p", "procd", "-p", "procctl", "-p", "procd-tests"];
+    let mut build = cargo(&["build", "--release", "--locked", "--bins"]);
+    build.args(packages);
+    command::run(build)?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "hostile::"]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, target_folder().join("release")).env(ROUNDS_VARIABLE, "1000");
+    command::run(tests)
+}
+
+/// The cases of the field as often and as long as they say.
+pub(crate) fn soak_cases() -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
+    tests.args(["field::", "field_cases::", "soak_cases::", "--nocapture"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(TIMES_VARIABLE, SOAK_TIMES);
+    command::run(tests)
+}
+
 /// The damage matrix in full.
 pub(crate) fn all_cuts() -> Result<(), String> {
     let binaries = build()?;
@@ -112,6 +145,15 @@ pub(crate) fn faults(words: &[String]) -> Result<(), String> {
         command::run(run)?;
     }
     Ok(())
+}
+
+/// Everything at once, for so many seconds.
+pub(crate) fn soak(seconds: u32, seed: u64) -> Result<(), String> {
+    let binaries = build()?;
+    let mut run =
+        command::program(&binaries.join("soak"), &[&seconds.to_string(), &seed.to_string()]);
+    run.env(BINARIES_VARIABLE, &binaries).env("RUST_BACKTRACE", "0");
+    command::run(run)
 }
 
 /// The long form of the fuzzer, with overflow checks and everything else that a test's build has.

@@ -5,6 +5,8 @@ mod bridge;
 mod clients;
 mod command;
 mod gate;
+mod guards;
+mod mutants;
 mod operate;
 mod sections;
 mod suite;
@@ -39,7 +41,7 @@ enum Task {
     Containment,
     /// The races, a thousand times each, with the count of every outcome.
     Races,
-    /// A thousand hostile clients, and what good ones see of them.
+    /// A thousand hostile clients against the released daemon, and what good ones see of them.
     Hostile,
     /// Cycles, failures and a large shutdown, at full length, and what they leave.
     Cycles,
@@ -47,6 +49,25 @@ enum Task {
     Faults {
         /// `matrix`, or `random KILLS SEED`; both, with 500 kills, if nothing is said.
         words: Vec<String>,
+    },
+    /// Breaks the product on purpose, in a copy of the tree: each break has to be caught by the test that it names.
+    Mutants {
+        /// Beginnings of names of patches in `tests/mutants`; all of them, if none is said.
+        names: Vec<String>,
+        /// Goes on from the patch of this name.
+        #[arg(long)]
+        from: Option<String>,
+        /// Without seeing first that the named tests pass as it is.
+        #[arg(long)]
+        no_baseline: bool,
+    },
+    /// Everything at once against one daemon, every law checked all along. Best as root, who has a small disk to fill.
+    Soak {
+        #[arg(default_value_t = 3600)]
+        seconds: u32,
+        /// Of all that is random.
+        #[arg(default_value_t = 1)]
+        seed: u64,
     },
     /// Feeds every reader of untrusted bytes with changed and made-up ones.
     Fuzz {
@@ -56,8 +77,8 @@ enum Task {
         /// Which targets; all of them, if none is said.
         targets: Vec<String>,
     },
-    /// A small guest with a real systemd: limits by control groups, as an ordinary user. Skipped
-    /// where its tools are missing.
+    /// A small guest with a real systemd: the user units, limits by control groups, logins, as an
+    /// ordinary user. Skipped where its tools are missing.
     Vm,
     /// The MCP bridge with clients that are not ours, which `test` has too.
     Bridge,
@@ -84,7 +105,16 @@ enum Task {
     Completions,
     /// The damage matrix with every 64th byte of every file.
     Damage,
-    /// The gate: format, lints, then `test`.
+    /// The cases of the field as often and as long as they say, half an hour of it.
+    SoakCases,
+    /// System calls of one start, read, wait and end, and instructions of the pure crates, beside the
+    /// numbers in `crates/procd-guards/numbers.txt`.
+    Guards {
+        /// Writes the numbers as they are now.
+        #[arg(long)]
+        write: bool,
+    },
+    /// The gate: format, lints, `test`, `guards`.
     Ci,
 }
 
@@ -93,10 +123,14 @@ fn main() -> ExitCode {
         Task::Test { filter } => gate::test(&filter),
         Task::Output { times } => gate::output(times),
         Task::Containment => gate::repeat("containment::", 3),
-        Task::Hostile => gate::repeat("hostile::", 1000),
+        Task::Hostile => gate::hostile(),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
+        Task::Mutants { names, from, no_baseline } => {
+            mutants::run(&names, from.as_deref(), !no_baseline)
+        }
+        Task::Soak { seconds, seed } => gate::soak(seconds, seed),
         Task::Fuzz { executions, targets } => gate::fuzz(executions, &targets),
         Task::Vm => gate::vm(),
         Task::Bridge => gate::bridge(),
@@ -106,6 +140,8 @@ fn main() -> ExitCode {
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
+        Task::Guards { write } => gate::guards(write),
+        Task::SoakCases => gate::soak_cases(),
         Task::Ci => gate::ci(),
     };
     match outcome {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use procd_core::settings::Limits;
 use toml::de::{DeArray, DeInteger, DeValue};
 
-use super::{Choices, Containment, LogFormat, LogLevel};
+use super::{CgroupRoot, Choices, Containment, LogFormat, LogLevel};
 
+/// `cgroup_root` for the group that the daemon is in.
+pub(super) const OWN_GROUP: &str = "own";
 /// The longest duration on the wire and in settings: 366 days.
 const DURATION_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
 /// The largest integer: what every JSON reader holds exactly.
@@ -93,7 +95,7 @@ pub(super) fn apply(choices: &mut Choices, key: &str, value: &DeValue<'_>) -> Re
     match key {
         "containment" => choices.containment = word(value, Containment::WORDS)?,
         "require_atomic" => choices.require_atomic = boolean(value)?,
-        "cgroup_root" => choices.cgroup_root = Some(path(value)?),
+        "cgroup_root" => choices.cgroup_root = Some(group(value)?),
         "no_new_privileges" => choices.no_new_privileges = boolean(value)?,
         "child_umask" => choices.child_umask = integer(value, 0, 0o777)?,
         "child_nice" => choices.child_nice = integer(value, -20, 19)?,
@@ -144,6 +146,14 @@ fn text<'v>(value: &'v DeValue<'_>) -> Result<&'v str, Wrong> {
 fn path(value: &DeValue<'_>) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text(value)?);
     if path.is_absolute() { Ok(path) } else { wrong("an absolute path is wanted") }
+}
+
+fn group(value: &DeValue<'_>) -> Result<CgroupRoot, Wrong> {
+    match text(value)? {
+        OWN_GROUP => Ok(CgroupRoot::Own),
+        given if given.starts_with('/') => Ok(CgroupRoot::Folder(PathBuf::from(given))),
+        _ => wrong(&format!("an absolute path or \"{OWN_GROUP}\" is wanted")),
+    }
 }
 
 fn word<T: Copy>(value: &DeValue<'_>, words: &[(&'static str, T)]) -> Result<T, Wrong> {

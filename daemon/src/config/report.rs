@@ -3,7 +3,7 @@
 
 use procd_core::settings::Limits;
 
-use super::{Choices, Config, ConfigError, Containment, LogFormat, LogLevel, keys};
+use super::{CgroupRoot, Choices, Config, ConfigError, Containment, LogFormat, LogLevel, keys};
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,10 @@ impl Config {
         match key {
             "containment" => word(Containment::WORDS, choices.containment),
             "require_atomic" => Some(choices.require_atomic.to_string()),
-            "cgroup_root" => path(&choices.cgroup_root),
+            "cgroup_root" => choices.cgroup_root.as_ref().map(|root| match root {
+                CgroupRoot::Own => quoted(keys::OWN_GROUP),
+                CgroupRoot::Folder(folder) => quoted(&folder.display().to_string()),
+            }),
             "no_new_privileges" => Some(choices.no_new_privileges.to_string()),
             "child_umask" => Some(format!("0o{:03o}", choices.child_umask)),
             "child_nice" => Some(choices.child_nice.to_string()),

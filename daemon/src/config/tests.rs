@@ -40,7 +40,7 @@ fn every_key_is_read() {
     let choices = &config.choices;
     assert_eq!(choices.containment, Containment::Cgroup);
     assert!(choices.require_atomic && !choices.no_new_privileges);
-    assert_eq!(choices.cgroup_root.as_deref(), Some(Path::new("/sys/fs/cgroup/mine")));
+    assert_eq!(choices.cgroup_root, Some(CgroupRoot::Folder("/sys/fs/cgroup/mine".into())));
     assert_eq!((choices.child_umask, choices.child_nice), (0o027, -5));
     assert_eq!(choices.child_oom_score_adj, Some(500));
     assert_eq!(choices.shell.as_deref(), Some(Path::new("/bin/dash")));
@@ -51,6 +51,17 @@ fn every_key_is_read() {
     assert_eq!((choices.log_format, choices.log_level), (LogFormat::Json, LogLevel::Debug));
     assert_eq!(config.limits.grace_ms, 1000);
     assert_eq!(config.origins.len(), keys::all().count() - Limits::KEYS.len() + 1);
+}
+
+#[test]
+fn the_own_group_is_named_by_a_word_and_nothing_relative_is_taken_for_it() {
+    let config = from_text("cgroup_root = \"own\"").unwrap();
+    assert_eq!(config.choices.cgroup_root, Some(CgroupRoot::Own));
+    assert!(config.to_text().contains("cgroup_root = \"own\"  # /etc/procd.toml:1\n"));
+    assert_eq!(
+        error_of("cgroup_root = \"owm\""),
+        "/etc/procd.toml:1: wrong value for `cgroup_root`: an absolute path or \"own\" is wanted"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
+    os::{fd::AsRawFd as _, unix::process::CommandExt as _},
     process::{Command, ExitCode, Stdio},
     time::Duration,
 };
@@ -18,7 +19,7 @@ type Words<'a> = &'a [String];
 
 const USAGE: &str = "probe exit N | write N | write-err N | lines N | echo | echo-lines | fds | sleep SECONDS | ignore-term SECONDS \
     | detach SECONDS | leave SECONDS | tree DEPTH WIDTH SECONDS | forks | listen | environment | mixed N | tick MS \
-    | deeds FOLDER OTHER | burn | fill BYTES | children N | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
+    | activated COUNT PROGRAM | deeds FOLDER OTHER | burn | fill BYTES | children N | client SOCKET FILE | client-detached SOCKET FILE | hand-over SOCKET FILE | trace";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -61,6 +62,7 @@ fn run(words: Words<'_>) -> Outcome {
         ("client", client),
         ("client-detached", client_detached),
         ("hand-over", hand_over),
+        ("activated", activated),
     ]);
     let deed = deeds.get(name.as_str()).ok_or(USAGE)?;
     deed(words)
@@ -145,6 +147,23 @@ fn fds(_: Words<'_>) -> Outcome {
         writeln!(io::stdout(), "{}", path.file_name().unwrap_or_default().to_string_lossy())?;
     }
     Ok(0)
+}
+
+/// Becomes the program as a service manager would start it: its stdin as the first of so many sockets that are handed over.
+#[expect(clippy::disallowed_methods, reason = "only becomes another program")]
+fn activated(words: Words<'_>) -> Outcome {
+    const FIRST: i32 = 3;
+    let (count, program) = (word::<String>(words, 0)?, word::<String>(words, 1)?);
+    // Whatever came with this number is in the way.
+    nix::unistd::close(FIRST).ok();
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), FIRST)?;
+    if socket.as_raw_fd() != FIRST {
+        return Err("the number is taken".into());
+    }
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
+    let mut command = Command::new(program);
+    command.env("LISTEN_FDS", count).env("LISTEN_PID", std::process::id().to_string());
+    Err(command.exec().into())
 }
 
 /// Lives that long.

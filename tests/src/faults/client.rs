@@ -120,7 +120,9 @@ impl Client {
         let Some(process) = line.running.pop() else { return Some(()) };
         let mode = self.seed.choose(&["kill", "terminate"]);
         let params = json!({"process_id": process, "mode": mode, "grace_ms": 100});
-        if let Ok(result) = self.call(line, "process/stop", params, EXPECTED)? {
+        // A shutdown ends it too, and then it may be evicted.
+        let expected = if self.session == 1 { CONTENDED } else { EXPECTED };
+        if let Ok(result) = self.call(line, "process/stop", params, expected)? {
             let mut told = self.shared.told.lock().unwrap();
             if let Some(fact) = told.records.get_mut(&process) {
                 fact.entry = result;

@@ -13,18 +13,18 @@ const WAIT: std::time::Duration = wait::STEP;
 
 /// What one look at the notices brought.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(crate) struct Heard {
     /// The last number.
-    pub(super) last: Option<u64>,
+    pub(crate) last: Option<u64>,
     /// The notifications that were offered, by their ids.
-    pub(super) offers: Vec<String>,
+    pub(crate) offers: Vec<String>,
     /// What contradicts what was told before.
-    pub(super) wrong: Vec<String>,
+    pub(crate) wrong: Vec<String>,
 }
 
 impl Loop {
     /// Takes in notices, in their order.
-    pub(super) fn hear(&mut self, notices: Vec<Value>) -> Heard {
+    pub(crate) fn hear(&mut self, notices: Vec<Value>) -> Heard {
         let mut heard = Heard::default();
         for notice in notices {
             let params = &notice["params"];

@@ -171,7 +171,7 @@ impl Load {
 }
 
 /// A connection to a daemon that may be gone, or not there yet.
-pub(super) fn connect(socket: &Path, stop: &AtomicBool) -> Option<Wire> {
+pub(crate) fn connect(socket: &Path, stop: &AtomicBool) -> Option<Wire> {
     while !stop.load(Ordering::Acquire) {
         if let Ok(mut wire) = Wire::bare(socket)
             && wire.hello().is_ok()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use procd_protocol::SessionId;
-use procd_protocol::v1::{EventRecord, Scope, SubscribeParams};
+use procd_protocol::v1::{Event, EventRecord, Scope, SubscribeParams};
 
 use super::sessions;
 use crate::arguments::{Events, Role, Since};
@@ -55,10 +55,14 @@ async fn all(links: &Links, events: &Events, shower: &mut Shower) -> Result<(), 
     }
     let mut past = Vec::new();
     for session in sessions::all(links).await? {
-        past.extend(journal(links, session.session_id, first_number(events.since)).await?);
+        let mut earliest = None;
+        for record in journal(links, session.session_id, first_number(events.since)).await? {
+            earliest = earliest.max(happened(&record));
+            past.push((earliest, record));
+        }
     }
-    past.sort_by_key(happened);
-    for record in past {
+    past.sort_by_key(|(at, _)| *at);
+    for (_, record) in past {
         seen.insert(record.event.event_id, ());
         shower.show(&record)?;
     }
@@ -120,11 +124,16 @@ const fn first_number(since: Option<Since>) -> u64 {
     }
 }
 
-/// When it happened, as far as an event tells: its last stamp.
+/// When it happened, as far as an event tells: its last stamp, which may be earlier.
 fn happened(record: &EventRecord) -> Option<Timestamp> {
     let event = &record.event;
     let stamps = [event.finished_at.as_ref(), event.started_at.as_ref(), Some(&event.created_at)];
     stamps.into_iter().flatten().next()?.parse().ok()
+}
+
+/// Whether the last stamp of an event is the moment of the event itself: others happened later.
+fn has_own_time(event: &Event) -> bool {
+    event.finished_at.is_some() || event.kind.as_str() == "started"
 }
 
 struct Shower {
@@ -154,9 +163,10 @@ impl Shower {
 /// One line: when, which number of which session, what, of which process.
 fn line(record: &EventRecord) -> String {
     let event = &record.event;
-    let at = happened(record).map_or_else(String::new, |at| format!("{at:.3}"));
+    let mark = if has_own_time(event) { ' ' } else { '>' };
+    let at = happened(record).map_or_else(String::new, |at| format!("{mark}{at:.3}"));
     let mut line = format!(
-        "{at:<24}  {:<8}  {:>6}  {:<17}  {:<8}  {}",
+        "{at:<25}  {:<8}  {:>6}  {:<17}  {:<8}  {}",
         cut(&event.session_id.to_string().replace('-', ""), NAME_CHARS + 1).trim_end_matches('…'),
         record.seq,
         event.kind.as_str(),
@@ -191,7 +201,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             line(&record),
-            "2026-11-30T21:00:01.500Z  1b9e7a52       7  completed          AAAAAAAA  exited, code 3"
+            " 2026-11-30T21:00:01.500Z  1b9e7a52       7  completed          AAAAAAAA  exited, code 3"
         );
     }
 }

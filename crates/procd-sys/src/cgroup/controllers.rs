@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::process::Pid;
+
 use super::{Leaf, make_group, open_group, read_file, write_file};
 
 /// The group that the daemon itself moves into: one with controllers below it holds no process.
@@ -64,7 +66,7 @@ pub(super) fn hand_down(group: impl AsFd) {
         match enable() {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && !moved => {
                 moved = true;
-                if move_down(&group).is_ok() {
+                if move_down(&group, rustix::process::getpid()).is_ok() {
                     let _not_there = enable();
                 }
             }
@@ -73,10 +75,11 @@ pub(super) fn hand_down(group: impl AsFd) {
     }
 }
 
-/// Moves this process into the group [`SUPERVISOR`] below `group`, if it is in `group` itself.
-fn move_down(group: impl AsFd) -> io::Result<()> {
-    let own = rustix::process::getpid().as_raw_nonzero().to_string();
-    if !read_file(&group, "cgroup.procs")?.lines().any(|line| line == own) {
+/// Moves the process `own` into the group [`SUPERVISOR`] below `group`, if it is alone in `group`
+/// itself: with anybody else there it would be for nothing.
+fn move_down(group: impl AsFd, own: Pid) -> io::Result<()> {
+    let own = own.as_raw_nonzero().to_string();
+    if !read_file(&group, "cgroup.procs")?.lines().eq([own.as_str()]) {
         return Err(io::Error::from(io::ErrorKind::NotFound));
     }
     let below = match make_group(&group, SUPERVISOR) {
@@ -132,7 +135,58 @@ impl Leaf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
     use super::*;
+    use crate::raw::{self, Forked};
+
+    /// A child in `group` that lives until the writing end closes.
+    fn child_in(group: &OwnedFd) -> (Pid, OwnedFd) {
+        let (read, write) = crate::child::exec_pipe().unwrap();
+        match raw::clone_into(group.as_fd()).unwrap() {
+            Forked::Child => raw::wait_for_close(write.as_raw_fd(), read.as_raw_fd()),
+            Forked::Parent((pid, _pidfd)) => (pid, write),
+        }
+    }
+
+    fn members(group: &OwnedFd) -> Vec<String> {
+        read_file(group, "cgroup.procs").unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Only that can be handed down which nobody is in: the daemon makes room, and only when that
+    /// is all it takes.
+    #[test]
+    fn who_is_alone_in_its_group_moves_into_a_leaf_and_nobody_else_does() {
+        let Ok(root) = super::super::discover::own_group(None) else {
+            println!("skipped: no delegated control group on this machine");
+            return;
+        };
+        let path = root.join(format!("procd-test-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let group = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+        let (first, first_end) = child_in(&group);
+        let (second, second_end) = child_in(&group);
+        assert!(move_down(&group, first).is_err(), "somebody else is in it");
+        assert_eq!(members(&group).len(), 2);
+        drop(second_end);
+        let end = |pid| rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        end(second).unwrap();
+        move_down(&group, first).unwrap();
+        assert_eq!(members(&group), Vec::<String>::new());
+        let leaf = open_group(&group, SUPERVISOR).unwrap();
+        assert_eq!(members(&leaf), [first.as_raw_nonzero().to_string()]);
+        assert!(move_down(&group, first).is_err(), "it is not in it any more");
+        // A daemon before this one may have left its leaf behind.
+        let (third, third_end) = child_in(&group);
+        move_down(&group, third).unwrap();
+        assert_eq!(members(&leaf).len(), 2);
+        drop((first_end, third_end));
+        end(first).unwrap();
+        end(third).unwrap();
+        std::fs::remove_dir(path.join(SUPERVISOR)).unwrap();
+        std::fs::remove_dir(&path).unwrap();
+    }
 
     #[test]
     fn controllers_are_read_by_whole_words() {

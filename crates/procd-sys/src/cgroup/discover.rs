@@ -7,6 +7,15 @@ const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 /// Marks of a delegated group, as systemd sets them.
 const DELEGATION_MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
+/// A folder that the configuration calls delegated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// The group that this process is in: who started it has delegated that, mark or no mark.
+    Own,
+    /// This one.
+    Folder(PathBuf),
+}
+
 /// Why there is no usable folder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoverError {
@@ -25,8 +34,8 @@ pub enum DiscoverError {
 /// delegated. Merely writable is not enough: its manager may clean it.
 /// # Errors
 /// [`DiscoverError`].
-pub fn own_group(configured: Option<&Path>) -> Result<PathBuf, DiscoverError> {
-    if let Some(path) = configured {
+pub fn own_group(configured: Option<&Root>) -> Result<PathBuf, DiscoverError> {
+    if let Some(Root::Folder(path)) = configured {
         return if is_cgroup2(path) {
             Ok(path.to_owned())
         } else {
@@ -37,7 +46,11 @@ pub fn own_group(configured: Option<&Path>) -> Result<PathBuf, DiscoverError> {
     let path = locate(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
         .filter(|path| is_cgroup2(path))
         .ok_or(DiscoverError::NotMounted)?;
-    if is_delegated(&path) { Ok(path) } else { Err(DiscoverError::NotDelegated(path)) }
+    if configured == Some(&Root::Own) || is_delegated(&path) {
+        Ok(path)
+    } else {
+        Err(DiscoverError::NotDelegated(path))
+    }
 }
 
 fn is_cgroup2(path: &Path) -> bool {
@@ -45,6 +58,7 @@ fn is_cgroup2(path: &Path) -> bool {
         .is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == CGROUP2_SUPER_MAGIC))
 }
 
+/// Some user managers (systemd 252) set no mark: there the unit has to say it, see [`Root::Own`].
 fn is_delegated(path: &Path) -> bool {
     let marked = DELEGATION_MARKS.iter().any(|&name| {
         let mut buffer = [0_u8; 8];

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Driver, Phase};
+use procd_core::LeaderEnd;
+
+use super::{Driver, Phase, SIGKILL};
 use crate::clock::Clock;
 use crate::process::failure;
-use crate::process::tree::Tree;
+use crate::process::tree::{Shimmed, Tree};
 use crate::process::watch::Seen;
 use crate::supervisor::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
 
@@ -14,7 +16,7 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 
 impl Driver {
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(mut self: Box<Self>) {
         let is_unreaped = matches!(self.tree, Tree::Group(_)) && !self.is_reaped;
         if is_unreaped {
             // Asked for now, answered while the streams are read out: neither needs the other. In
@@ -53,8 +55,33 @@ impl Driver {
         self.reports.send(report).await;
     }
 
+    /// Tier 3 in tier 1: whether the kernel has ended the whole group for want of memory, the init
+    /// with it. Then that was the leader's end too, though nobody is left who saw it.
+    pub(super) async fn was_ended_for_memory(&mut self) -> bool {
+        let Tree::Shim(Shimmed { leaf: Some(leaf), .. }) = &mut self.tree else { return false };
+        if leaf.leaf().oom_kills() == 0 {
+            return false;
+        }
+        let emptied = async {
+            while !leaf.prove_empty() {
+                leaf.changed().await;
+            }
+        };
+        if tokio::time::timeout(LOST_MAX, emptied).await.is_err() {
+            return false;
+        }
+        match self.phase {
+            Phase::Over | Phase::Aborted => true,
+            Phase::Running { .. } | Phase::Aborting { .. } => {
+                self.on_ended(LeaderEnd::Signal { signal: SIGKILL, core_dumped: false }, 0).await;
+                true
+            }
+            Phase::Starting { .. } | Phase::Failing(_) | Phase::Unstarted { .. } => false,
+        }
+    }
+
     /// Nothing was started, and nothing of it is left but an empty leaf.
-    pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
+    pub(super) async fn close_failed(mut self: Box<Self>, failure: SpawnFailure) {
         if let Some(group) = self.tree.group()
             && !group.prove_empty()
         {
@@ -66,7 +93,7 @@ impl Driver {
     }
 
     /// The end cannot be observed any more. What is left is killed first.
-    pub(super) async fn close_lost(mut self, cause: LossCause) {
+    pub(super) async fn close_lost(mut self: Box<Self>, cause: LossCause) {
         if tokio::time::timeout(LOST_MAX, self.end_what_is_left()).await.is_err() {
             tracing::error!(?cause, "a lost tree is not empty in time");
         }
