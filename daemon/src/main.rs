@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     }
     procd_sys::signals::hold_hang_up();
     procd_sys::memory::share_heaps();
+    procd_sys::files::survive_the_size_limit();
     let arguments = match Arguments::read(given) {
         Ok(arguments) => arguments,
         Err(code) => return code,

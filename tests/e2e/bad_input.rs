@@ -99,6 +99,7 @@ fn is_untouched(owner: &mut Owner, records: usize) {
     assert_eq!(list.len(), records, "{list:?}");
 }
 
+/// C132: of a later release, too.
 #[test]
 fn unknown_methods_are_refused_by_that_name() {
     let daemon = start();

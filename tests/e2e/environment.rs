@@ -140,7 +140,7 @@ fn files_with(folder: &Path, word: &[u8], found: &mut Vec<String>) {
     }
 }
 
-/// In a namespace of its own, so that all of /proc is the test's.
+/// C121. In a namespace of its own, so that all of /proc is the test's.
 #[test]
 fn a_secret_that_is_passed_is_in_no_file_log_event_or_command_line() {
     if namespace::has_run_inside(
@@ -320,6 +320,7 @@ fn a_folder_swapped_for_a_link_between_check_and_use_leads_nowhere_else() {
 }
 
 both_tiers! {
+    /// C122: the error names the folder.
     fn a_folder_that_cannot_be_entered_says_why(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -379,7 +380,7 @@ fn a_folder_deleted_between_check_and_use_hurts_nobody() {
     }
 }
 
-/// The daemon's own folder is `/`, whatever becomes of the one it was started in.
+/// C122. The daemon's own folder is `/`, whatever becomes of the one it was started in.
 #[test]
 fn a_daemon_started_in_a_folder_that_is_then_deleted_goes_on() {
     let daemon = Setup::new(Tier::Shim).prepare();

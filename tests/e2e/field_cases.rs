@@ -1,6 +1,6 @@
 //! What went wrong in the field with software of this kind, case by case; those that belong to one subject are with it.
 
-use procd_tests::{Owner, Setup, Tier, leaks, owner::handle, wait};
+use procd_tests::{Setup, Tier, leaks, owner::handle, run::rounds, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -8,19 +8,12 @@ fn end_of(entry: &Value) -> (Value, Value) {
     (entry["state"].clone(), entry["exit_code"].clone())
 }
 
-fn attach(daemon: &procd_tests::Daemon, opened: &Value) -> Owner {
-    let mut wire = daemon.connect();
-    let params = json!({"session_id": opened["session_id"], "loop_id": opened["loop_id"], "session_key": opened["session_key"]});
-    wire.ok("session/attach", params);
-    Owner::attached(wire, opened.clone(), daemon.cwd())
-}
-
 both_tiers! {
     /// C04: no live process means that the wait ends.
     fn a_pipeline_is_never_waited_for_beyond_its_end(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        for _ in 0..50 {
+        for _ in 0..rounds(25).min(500) {
             let entry = owner.start(&["sh", "-c", "(seq 1 20000; exit 1) | tail -40"], json!({}));
             assert_eq!(end_of(&entry), (json!("exited"), json!(0)), "{entry}");
             assert_eq!(entry["output"].as_str().unwrap().lines().count(), 40, "{entry}");
@@ -43,7 +36,7 @@ both_tiers! {
     fn a_printer_started_again_and_again_loses_nothing(tier) {
         let mut daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        for _ in 0..100 {
+        for _ in 0..rounds(50).min(200) {
             let entry = owner.start(&["seq", "1", "10000"], json!({}));
             assert_eq!((end_of(&entry), entry["total_bytes"].clone()), ((json!("exited"), json!(0)), json!(48_894)), "{entry}");
         }
@@ -141,7 +134,7 @@ both_tiers_inside! {
         for _ in 0..3 {
             daemon.kill();
             daemon.restart();
-            let mut owner = attach(&daemon, &opened);
+            let mut owner = daemon.again(&opened);
             let mut state = |process: &str| owner.record(process)["state"].clone();
             let states = [state(&exited), state(&killed), state(failed.as_str().unwrap()), state(&lost)];
             assert_eq!(states, ["exited", "killed", "failed", "lost_on_restore"]);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 const HARMLESS: &[i32] = &[17, 18, 19, 20, 21, 22, 23, 28];
 
 both_tiers! {
+    /// C41: the status of the process and nothing else.
     fn every_exit_code_comes_back_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -26,6 +27,7 @@ both_tiers! {
         }
     }
 
+    /// C41: and its signal.
     fn every_fatal_signal_comes_back_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -155,6 +157,7 @@ both_tiers! {
         }
     }
 
+    /// C39: a start that failed is an end, and a wait for it is over.
     fn a_failed_start_says_why_and_stays_listed(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -181,6 +184,7 @@ both_tiers! {
             assert_eq!(error["details"]["cause"], cause, "{error}");
             assert!(!error["message"].as_str().unwrap().contains(at("").as_str()), "a path in {error}");
             let process = error["details"]["process_id"].as_str().unwrap().to_owned();
+            assert_eq!(owner.ended(&process)["state"], "failed");
             let record = owner.record(&process);
             assert_eq!((record["state"].clone(), record["reason"].clone()), (json!("failed"), json!("failed")), "{record}");
             assert!(record["exit_code"].is_null() && record["started_at"].is_null(), "{record}");

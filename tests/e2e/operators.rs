@@ -145,7 +145,7 @@ fn private(folder: &Path) -> Vec<String> {
     leaks::processes(folder).into_iter().filter(|line| line.contains("--private")).collect()
 }
 
-/// Fifty clients at once, twenty times over: one daemon, and nobody is turned away.
+/// C124. Fifty clients at once, twenty times over: one daemon, and nobody is turned away.
 #[test]
 fn many_clients_at_once_get_one_daemon() {
     const ROUNDS: usize = 20;
@@ -256,6 +256,7 @@ fn a_bad_configuration_is_refused_with_file_line_and_key() {
     }
 }
 
+/// C129: a name is never cut.
 #[test]
 fn a_path_too_long_for_a_socket_is_one_clear_line() {
     let daemon = Setup::new(Tier::Shim).prepare();

@@ -4,6 +4,7 @@ use std::fs;
 
 use procd_tests::{
     Owner, Setup, Tier, binaries,
+    figures::disk_bytes,
     owner::{decode, handle, number, without_output},
     pattern, wait,
 };
@@ -29,19 +30,8 @@ fn stream(owner: &mut Owner, process: &str, name: &str, limit: u64) -> (String, 
     }
 }
 
-/// Bytes of all files below a folder.
-fn disk_bytes(folder: &std::path::Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => disk_bytes(&entry.path()),
-            Ok(data) => data.len(),
-            Err(_) => 0,
-        })
-        .sum()
-}
-
 both_tiers! {
+    /// C57: bytes, not lines.
     fn bytes_come_back_exactly(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -59,7 +49,7 @@ both_tiers! {
         }
     }
 
-    /// Everything written before the end is captured, also by a command that lives for a moment.
+    /// C56. Everything written before the end is captured, also by a command that lives for a moment.
     fn two_thousand_short_commands_give_what_they_wrote(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -85,7 +75,7 @@ both_tiers! {
         assert_eq!(stream(&mut owner, &process, "stderr", 1 << 20).0, "END\n");
     }
 
-    /// The newest bytes are kept to the byte, the disk holds little more, and a read says what is gone.
+    /// C64, C82. The newest bytes are kept to the byte, the disk holds little more, and a read says what is gone.
     fn a_gibibyte_is_spooled_within_its_ceiling(tier) {
         const TOTAL: u64 = 1 << 30;
         const CEILING: u64 = 8 << 20;

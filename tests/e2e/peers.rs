@@ -90,7 +90,7 @@ fn one_that_vanished_is_refused_while_something_runs() {
     wait::until_true("admitted again", LIMIT, || vanished("ended") == "ok ok permission_denied");
 }
 
-/// Only for root: the daemon is another user's then.
+/// C127. Only for root: the daemon is another user's then.
 #[test]
 fn another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
@@ -137,7 +137,7 @@ fn is_ready(daemon: &Daemon) -> bool {
     Wire::bare(&daemon.socket()).is_ok_and(|mut wire| wire.hello().is_ok())
 }
 
-/// Looked at in a loop from before the daemon is there until it serves, and while it runs commands.
+/// C127, C166. Looked at in a loop from before the daemon is there until it serves, and while it runs commands.
 #[test]
 fn nothing_is_ever_wider_than_0600_and_0700_whatever_the_umask() {
     for umask in ["000", "077"] {
@@ -179,7 +179,7 @@ fn nothing_is_ever_wider_than_0600_and_0700_whatever_the_umask() {
     }
 }
 
-/// A socket's folder or a state folder that is not ours alone is refused in a sentence that names it.
+/// C127. A socket's folder or a state folder that is not ours alone is refused in a sentence that names it.
 #[test]
 fn a_folder_that_is_foreign_a_link_or_open_is_refused_with_a_sentence() {
     let daemon = Setup::new(Tier::Shim).prepare();

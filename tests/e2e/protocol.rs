@@ -27,6 +27,7 @@ fn hello_tells_version_limits_and_containment() {
     assert_eq!(again["instance_id"], hello["instance_id"]);
 }
 
+/// C132: neither guesses.
 #[test]
 fn a_client_of_no_common_version_is_told_what_there_is() {
     let daemon = start();

@@ -57,7 +57,7 @@ fn reattach(daemon: &Daemon, opened: &Value) -> Owner {
 }
 
 both_tiers_inside! {
-    /// Laws 2 and 6.
+    /// C91. Laws 2 and 6.
     fn a_killed_daemon_takes_its_trees_along_and_loses_nothing_it_has_told(tier) {
         let (per_loop, per_session) = wide();
         let mut daemon = Setup::new(tier).limit(per_loop).limit(per_session).start();
@@ -105,7 +105,7 @@ both_tiers_inside! {
         assert_eq!(reattach(&daemon, &owner.opened).list(), before);
     }
 
-    /// Law 7: a pid of before is a stranger's now.
+    /// C46. Law 7: a pid of before is a stranger's now.
     fn a_stranger_with_the_pid_of_a_lost_process_is_left_alone(tier) {
         let mut daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
@@ -239,6 +239,7 @@ fn below(folder: &Path) -> Vec<std::path::PathBuf> {
     all
 }
 
+/// C166: the umask of whoever started it does not matter.
 #[test]
 fn everything_is_private_whatever_the_umask() {
     let daemon = Setup::new(Tier::Shim).prepare();

@@ -1,27 +1,17 @@
 //! The spool on a real disk: full, limited, killed in the middle. Longer with `cargo xtask output`.
 
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{fs, process::Stdio, time::Duration};
 
 use procd_tests::{
-    Daemon, Owner, Setup, Tier, binaries, namespace,
+    Daemon, Owner, Setup, Tier, binaries,
+    figures::{disk_bytes, resident_kib},
+    namespace,
     owner::{decode, handle, number, without_output},
     pattern,
     run::{LONG, rounds},
     wait,
 };
 use serde_json::{Value, json};
-
-/// Bytes of all files below a folder, as they are allocated or long, whichever is less.
-fn disk_bytes(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => disk_bytes(&entry.path()),
-            Ok(data) => data.len(),
-            Err(_) => 0,
-        })
-        .sum()
-}
 
 /// Puts a file system of this size under the state folder.
 fn mount_state(daemon: &Daemon, size: &str) {
@@ -107,8 +97,11 @@ fn a_full_disk_degrades_the_spool_and_space_brings_it_back() {
     assert_eq!(record["spool_state"], "degraded", "{record}");
     assert!(lost > 8_000_000 && lost < 20_000_000, "{record}");
     // Also where the log gave up its ballast: that room is for records.
-    wait::until_true("the event is there", wait::STEP, || events(&daemon, "spool_degraded") == 1);
-    assert!(told(&daemon).contains("storage ENOSPC"), "the event says why");
+    let said = wait::until("the event is there", wait::STEP, || {
+        Some(told(&daemon)).filter(|said| said.contains("\"kind\":\"spool_degraded\""))
+    });
+    assert!(said.contains("storage ENOSPC"), "the event says why: {said}");
+    assert_eq!(events(&daemon, "spool_degraded"), 1, "once");
     assert_eq!(owner.start(&["true"], json!({}))["exit_code"], 0, "others start and end");
 
     fs::remove_file(&filler).unwrap();
@@ -185,7 +178,7 @@ fn fifty_loud_processes_share_the_limits_of_the_daemon() {
         .limit(&format!("spool_session_bytes = {SPOOLS}"))
         .limit("spool_process_bytes = 8388608");
     let daemon = setup.start();
-    let before = resident_bytes(daemon.pid());
+    let before = resident_kib(daemon.pid()) * 1024;
     let mut owners: Vec<Owner> = (0..10).map(|_| daemon.owner()).collect();
     let mut processes = Vec::new();
     for owner in &mut owners {
@@ -199,7 +192,7 @@ fn fifty_loud_processes_share_the_limits_of_the_daemon() {
         assert!(used <= SPOOLS + 50 * ((2 << 20) + (64 << 10)), "{used} bytes on disk");
         std::thread::park_timeout(Duration::from_millis(100));
     }
-    let resident = resident_bytes(daemon.pid());
+    let resident = resident_kib(daemon.pid()) * 1024;
     assert!(
         resident < before + (8 << 20) + (48 << 20),
         "{resident} bytes of memory, {before} before"
@@ -216,12 +209,6 @@ fn fifty_loud_processes_share_the_limits_of_the_daemon() {
         owner.wire.patience = LONG;
         owner.wire.ok("session/close", scope);
     }
-}
-
-fn resident_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// SIGKILL of the daemon at any moment, over small ceilings: what was counted is there, and every byte is right.

@@ -409,6 +409,20 @@ impl Daemon {
         Owner::open(self.connect(), params, self.cwd())
     }
 
+    /// A client of a session that was opened before, with what `session/open` said.
+    /// # Panics
+    /// When the daemon does not know it.
+    #[must_use]
+    pub fn again(&self, opened: &Value) -> Owner {
+        let field = |name: &str| opened[name].clone();
+        let (session, key) = (field("session_id"), field("session_key"));
+        let params =
+            json!({"session_id": session, "loop_id": field("loop_id"), "session_key": key});
+        let mut wire = self.connect();
+        wire.ok("session/attach", params);
+        Owner::attached(wire, opened.clone(), self.cwd())
+    }
+
     /// A connection in the operator's role.
     /// # Panics
     /// When the daemon does not answer.

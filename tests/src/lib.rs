@@ -9,6 +9,7 @@ pub mod binaries;
 pub mod cutter;
 pub mod daemon;
 pub mod faults;
+pub mod figures;
 pub mod folder;
 pub mod journal;
 pub mod leaks;
@@ -21,6 +22,7 @@ pub mod skip;
 pub mod soak;
 #[cfg(test)]
 mod tidy;
+pub mod tmux;
 pub mod transcript;
 pub mod wait;
 pub mod wire;

@@ -2,6 +2,7 @@
 //!
 //! What clippy checks (function length, unwraps, processes started elsewhere, clocks) is not repeated here.
 
+mod field;
 mod house;
 mod manifests;
 mod mutants;

@@ -22,6 +22,12 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=31_622_400))]
     pub(crate) idle_close: u64,
 
+    /// What the daemon may take beyond the time that a call waits by itself; then the call is told
+    /// that there is no answer
+    #[arg(long, default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) answer_time: u64,
+
     /// What the session is called in `procctl`
     #[arg(long, default_value = "procd-mcp", value_name = "TEXT")]
     pub(crate) label: String,

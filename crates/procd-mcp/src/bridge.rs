@@ -48,6 +48,11 @@ impl Bridge {
         }
     }
 
+    /// What the daemon may take beyond the time that a call waits by itself.
+    pub(crate) fn answer_time(&self) -> Duration {
+        Duration::from_secs(self.arguments.answer_time)
+    }
+
     /// The ends of its processes.
     pub(crate) const fn completions(&self) -> &Arc<Completions> {
         &self.completions

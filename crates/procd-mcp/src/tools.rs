@@ -8,6 +8,7 @@ mod stop;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use procd_client::ClientError;
 use procd_protocol::{ErrorCode, ProcessId};
@@ -200,14 +201,18 @@ pub(crate) async fn call(
 ) -> Option<Result<CallToolResult, Cancelled>> {
     let call = Call { bridge, context };
     let arguments = Value::Object(arguments.unwrap_or_default());
-    let answer = match name {
-        "Bash" => with(arguments, async |read| bash::run(call, read).await).await,
-        "ProcessOutput" => with(arguments, async |read| output::run(call, read).await).await,
-        "ProcessInput" => with(arguments, async |read| input::run(call, read).await).await,
-        "ProcessStop" => with(arguments, async |read| stop::run(call, read).await).await,
-        "ProcessList" => with(arguments, async |read| list::run(call, read).await).await,
-        _unknown => return None,
-    };
+    let limit = longest_wait(&arguments).saturating_add(bridge.answer_time());
+    let answer = tokio::time::timeout(limit, async {
+        Some(match name {
+            "Bash" => with(arguments, async |read| bash::run(call, read).await).await,
+            "ProcessOutput" => with(arguments, async |read| output::run(call, read).await).await,
+            "ProcessInput" => with(arguments, async |read| input::run(call, read).await).await,
+            "ProcessStop" => with(arguments, async |read| stop::run(call, read).await).await,
+            "ProcessList" => with(arguments, async |read| list::run(call, read).await).await,
+            _unknown => return None,
+        })
+    });
+    let answer = answer.await.unwrap_or_else(|_elapsed| Some(Err(no_answer(limit))))?;
     let result = match answer {
         Ok(answer) => {
             let others = bridge.completions().tell(&answer.shown);
@@ -227,6 +232,21 @@ pub(crate) async fn call(
         Err(Failure::Cancelled) => return Some(Err(Cancelled)),
     };
     Some(Ok(result))
+}
+
+/// The longest that a call with these arguments may wait for what it asks about.
+fn longest_wait(arguments: &Value) -> Duration {
+    let named = ["yield_time_ms", "timeout_ms", "grace_ms"].into_iter();
+    let given = named.filter_map(|name| arguments[name].as_u64()).max();
+    Duration::from_millis(given.unwrap_or_default().max(WAIT_MS_DEFAULT))
+}
+
+/// A daemon that stands still holds up no call for ever.
+fn no_answer(limit: Duration) -> Failure {
+    Failure::told(format!(
+        "procd gave no answer in {} s; what was asked for may still happen: ProcessList shows it once procd answers",
+        limit.as_secs()
+    ))
 }
 
 /// Reads the arguments, then runs.
@@ -302,6 +322,15 @@ mod tests {
         assert_eq!(takes(2), "cols cursor data eof fold keys process_id rows yield_time_ms");
         assert_eq!(takes(3), "grace_ms mode process_id");
         assert_eq!(takes(4), "label state");
+    }
+
+    #[test]
+    fn a_call_waits_as_long_as_it_was_asked_to_and_the_answer_time_comes_on_top() {
+        let waits = |arguments: Value| longest_wait(&arguments).as_millis();
+        assert_eq!(waits(json!({})), u128::from(WAIT_MS_DEFAULT));
+        assert_eq!(waits(json!({ "yield_time_ms": 5, "grace_ms": 5 })), 30_000);
+        assert_eq!(waits(json!({ "timeout_ms": 600_000 })), 600_000);
+        assert_eq!(waits(json!({ "grace_ms": 3_600_000, "timeout_ms": "x" })), 3_600_000);
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ pub mod cgroup;
 pub mod channel;
 mod child;
 pub mod containment;
+pub mod files;
 pub mod guardian;
 pub mod image;
 pub mod inherited;

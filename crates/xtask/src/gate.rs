@@ -17,6 +17,9 @@ pub(crate) const BINARIES_VARIABLE: &str = "PROCD_TEST_BINARIES";
 const ROUNDS_VARIABLE: &str = "PROCD_TEST_ROUNDS";
 /// How many times longer the samples of output and input are.
 const TIMES_VARIABLE: &str = "PROCD_TEST_TIMES";
+/// How many times longer the samples of the field cases are, which then also take the minutes that
+/// they say.
+const SOAK_TIMES: &str = "20";
 /// Has the schema written in place of being compared.
 const SCHEMA_VARIABLE: &str = "PROCD_SCHEMA_WRITE";
 /// Folder beside the binaries with the daemon that has named crash and pause points.
@@ -98,6 +101,27 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", filter]);
     tests.args(["--", "--nocapture", "--test-threads", "1"]);
     tests.env(BINARIES_VARIABLE, binaries).env(ROUNDS_VARIABLE, rounds.to_string());
+    command::run(tests)
+}
+
+/// The hostile clients, a thousand of them, against the binaries as they are released.
+pub(crate) fn hostile() -> Result<(), String> {
+    let packages = ["-p", "procd", "-p", "procctl", "-p", "procd-tests"];
+    let mut build = cargo(&["build", "--release", "--locked", "--bins"]);
+    build.args(packages);
+    command::run(build)?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "hostile::"]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, target_folder().join("release")).env(ROUNDS_VARIABLE, "1000");
+    command::run(tests)
+}
+
+/// The cases of the field as often and as long as they say.
+pub(crate) fn soak_cases() -> Result<(), String> {
+    let binaries = build()?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "--"]);
+    tests.args(["field::", "field_cases::", "soak_cases::", "--nocapture"]);
+    tests.env(BINARIES_VARIABLE, binaries).env(TIMES_VARIABLE, SOAK_TIMES);
     command::run(tests)
 }
 

@@ -392,6 +392,12 @@ impl OutputWriter {
         let status = self.spool.status();
         let mut state = self.shared.state();
         let before = std::mem::replace(&mut state.status, status);
+        // In one step: whoever sees that it is degraded sees why.
+        let has_changed = status.degraded != before.degraded;
+        let failure = if has_changed { self.spool.take_failure() } else { None };
+        if let Some(error) = failure.as_ref().filter(|_| status.degraded) {
+            state.failure = error.errno();
+        }
         let (total, ceiling) = (state.bounds.total, state.spool_ceiling);
         drop(state);
         // Beyond its ceiling it takes no more of the disk.
@@ -399,10 +405,10 @@ impl OutputWriter {
             self.tell_at = total.saturating_add(GROWTH_BYTES);
             self.tell();
         }
-        if status.degraded != before.degraded {
-            self.log_change(status);
+        if has_changed {
+            log_change(status, failure);
         }
-        if status.degraded != before.degraded || status.lost_bytes > before.lost_bytes {
+        if has_changed || status.lost_bytes > before.lost_bytes {
             self.tell();
         }
     }
@@ -410,18 +416,6 @@ impl OutputWriter {
     fn tell(&self) {
         if let Some(news) = &self.news {
             news.tell();
-        }
-    }
-
-    fn log_change(&mut self, status: SpoolStatus) {
-        let SpoolStatus { degraded, lost_bytes } = status;
-        match self.spool.take_failure() {
-            Some(error) if degraded => {
-                self.shared.state().failure = error.errno();
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "a spool is degraded: its process runs on in memory");
-            }
-            Some(_) | None => tracing::info!(degraded, lost_bytes, "a spool is written again"),
         }
     }
 
@@ -526,6 +520,17 @@ fn gone() -> StoreError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn log_change(status: SpoolStatus, failure: Option<StoreError>) {
+    let SpoolStatus { degraded, lost_bytes } = status;
+    match failure {
+        Some(error) if degraded => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "a spool is degraded: its process runs on in memory");
+        }
+        Some(_) | None => tracing::info!(degraded, lost_bytes, "a spool is written again"),
+    }
 }
 
 thread_local! {

@@ -83,6 +83,7 @@ impl Task {
             None if is_over => self.outcome_at_the_bound(&run.targets),
             Some(_) | None => return,
         };
+        self.name_those_who_held_it_up(&run.targets);
         for failure in &outcome.failures {
             tracing::error!(handle = %failure.process_id.shortened(), "not ended by the shutdown");
         }
@@ -91,6 +92,14 @@ impl Task {
             drop(reply.send(outcome.clone()));
         }
         run.outcome = Some(outcome);
+    }
+
+    /// Why it took as long as its grace.
+    fn name_those_who_held_it_up(&self, targets: &[Handle]) {
+        let entries = targets.iter().filter_map(|handle| Some((handle, self.table.get(*handle)?)));
+        for (handle, _) in entries.filter(|(_, entry)| entry.record.escalated) {
+            tracing::warn!(handle = %handle.shortened(), "killed: it did not end within the grace");
+        }
     }
 
     /// The outcome once each target has ended or is named as a failure; none before.

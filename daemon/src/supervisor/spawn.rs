@@ -169,6 +169,10 @@ impl Task {
             self.restore_collision(collision);
         }
         self.take_over_retention();
+        // What was kept under a larger limit, or by a daemon that died in between.
+        for session in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.retain(session);
+        }
         self.finish_closes();
         self.beat();
         self.restoring.settle(None);

@@ -23,11 +23,22 @@ pub(crate) async fn status(links: &Links, format: Format) -> Result<u8, CtlError
         Role::Either | Role::Operator => links.operator(start).await?.status().await?,
     };
     let socket = places::socket().map(|path| path.display().to_string()).unwrap_or_default();
+    skew(&status.versions.server).iter().for_each(|warning| print::message(warning));
     match format {
         Format::Table => print::data(text(&status, &socket, print::columns()).as_bytes())?,
         Format::Json | Format::Jsonl => print::document(format, &status)?,
     }
     Ok(0)
+}
+
+/// What is said when the daemon is not of procctl's own version: after an upgrade the old one serves on.
+fn skew(daemon: &str) -> Option<String> {
+    let own = env!("CARGO_PKG_VERSION");
+    (daemon != own).then(|| {
+        format!(
+            "the daemon is {daemon}, procctl is {own}; `procctl shutdown` at a good moment: the next start brings the new one"
+        )
+    })
 }
 
 fn text(status: &StatusResult, socket: &str, columns: Option<usize>) -> String {
@@ -89,6 +100,15 @@ fn restore(status: &StatusResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// C134: an old daemon that serves on after an upgrade.
+    #[test]
+    fn a_daemon_of_another_version_is_told_beside_the_status() {
+        assert_eq!(skew(env!("CARGO_PKG_VERSION")), None);
+        let told = skew("0.0.9").unwrap();
+        assert!(told.contains("0.0.9") && told.contains(env!("CARGO_PKG_VERSION")), "{told}");
+        assert!(told.contains("procctl shutdown"), "{told}");
+    }
 
     #[test]
     fn a_status_reads_line_by_line() {
