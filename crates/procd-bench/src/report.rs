@@ -197,8 +197,7 @@ impl Report {
     pub(crate) fn finish(self) -> Result<(), Trouble> {
         let met = self.lines.iter().filter(|line| line.met).count();
         if self.is_json {
-            let object = serde_json::json!({ "measures": self.lines });
-            say(&object.to_string());
+            say(&self.json());
         } else {
             let missed = self.lines.iter().filter(|line| !line.met).map(|line| line.id.as_str());
             let missed: Vec<_> = missed.collect();
@@ -206,6 +205,10 @@ impl Report {
             say(&format!("met: {met} of {}; missed: {missed}", self.lines.len()));
         }
         Ok(())
+    }
+
+    fn json(&self) -> String {
+        serde_json::json!({ "measures": self.lines }).to_string()
     }
 
     fn text(&self, text: &str) {
@@ -224,4 +227,34 @@ fn figure(value: f64) -> String {
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_the_form_that_is_promised_and_is_read_as_an_earlier_one() {
+        let mut report = Report::new(true, None);
+        report.add(Line::beside("P1", "us", 100.0, 150.0, Target::AtMost(1.5)).p99(200.0));
+        report.add(Line::alone("P10 client", "KiB", 17.0, Target::AtMost(16.0)));
+        report.broken("p17", "this machine is too small");
+        let text = report.json();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let lines = value["measures"].as_array().unwrap();
+        for line in lines {
+            for field in ["id", "floor", "median", "p99", "ratio", "target", "met"] {
+                assert!(line.get(field).is_some(), "no {field} in {line}");
+            }
+        }
+        let met: Vec<_> = lines.iter().map(|line| line["met"].as_bool().unwrap()).collect();
+        assert_eq!(met, [true, false, false]);
+        assert_eq!((&lines[0]["floor"], &lines[1]["floor"]), (&100.0.into(), &().into()));
+        let path = std::env::temp_dir().join(format!("procd-bench-{}.json", std::process::id()));
+        fs::write(&path, text).unwrap();
+        let earlier = Earlier::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!((earlier.0["P1"], earlier.0["P10 client"]), (1.5, 17.0));
+        assert!(Earlier::read(&path).is_err());
+    }
 }

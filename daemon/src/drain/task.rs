@@ -111,6 +111,8 @@ pub(super) async fn drain(
             }
         }
         if drain.is_read_out() {
+            // Before the writer lies there: whoever completes the output finds no pipe open.
+            drop((drain.stdout.take(), drain.stderr.take()));
             *lying(&read_out) = Some(drain.writer);
             return keep_synced(drain.sync, &read_out, asked).await;
         }

@@ -127,6 +127,10 @@ fn all(tier: Tier) {
 
 /// Whether strace is there and may attach.
 fn can_trace() -> Result<(), String> {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if !matches!(scope.trim(), "" | "0") && !rustix::process::geteuid().is_root() {
+        return Err("only root may attach here (yama)".to_owned());
+    }
     let mut probe = binaries::command("strace");
     let status = probe.args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
     match status {

@@ -32,9 +32,11 @@ const REST: Duration = Duration::from_secs(12);
 const AT_ONCE: u64 = 10_000;
 const CONNECTED: u64 = 1_000;
 const STARTERS: usize = 8;
-/// What a process needs of the machine: descriptors of the daemon, and memory of its own, the
-/// kernel's part of it too.
-const DESCRIPTORS_EACH: u64 = 5;
+/// What a process with one stream needs of the machine: descriptors of the daemon (the stream, and
+/// its group or shim), and memory of its own, the kernel's part of it too.
+const DESCRIPTORS_EACH: u64 = 2;
+/// What the daemon has open beside processes and clients, and more.
+const DESCRIPTORS_BESIDE: u64 = 300;
 const BYTES_EACH: u64 = 256 * 1024;
 const SPARE: u64 = 2_000;
 
@@ -206,8 +208,9 @@ fn start_idle(owners: &mut [Wire], count: u64) -> Result<(), Trouble> {
             .zip(owners)
             .map(|(number, owner)| {
                 let share = count / starters + u64::from(number < count % starters);
-                let start = || owner.background(&["/bin/sleep", "1000000"], &json!({})).map(drop);
-                let mut start = start;
+                let merged = json!({ "merge_streams": true });
+                let idle = ["/bin/sleep", "1000000"];
+                let mut start = move || owner.background(&idle, &merged).map(drop);
                 scope.spawn(move || (0..share).try_for_each(|_| start()))
             })
             .collect();
@@ -228,14 +231,18 @@ fn running(daemon: &Daemon) -> Result<f64, Trouble> {
 
 /// Whether the machine has what so many need, said before anything is started.
 fn has_room(count: u64) -> Result<(), Trouble> {
-    let descriptors = count * DESCRIPTORS_EACH + SPARE;
+    let beside = CONNECTED + DESCRIPTORS_BESIDE;
+    let descriptors = count * DESCRIPTORS_EACH + beside;
     let wanted = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
     let given = getrlimit(Resource::Nofile).maximum;
     if given.is_some_and(|given| given < descriptors)
         && setrlimit(Resource::Nofile, wanted).is_err()
     {
         let given = given.unwrap_or_default();
-        return short(&format!("{descriptors} open files and may have {given} (ulimit -Hn)"));
+        let fit = given.saturating_sub(beside) / DESCRIPTORS_EACH;
+        return short(&format!(
+            "{descriptors} open files and may have {given} (ulimit -Hn), which is enough for --count {fit}"
+        ));
     }
     let soft = Rlimit { current: Some(descriptors), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, soft).tried("raise the limit of open files")?;
