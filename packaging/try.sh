@@ -5,18 +5,23 @@
 set -eu
 system=$(cd "$1" && pwd)
 package=$2
-cp "$package" "$system/tmp/procd.deb"
-trap 'rm -f "$system/tmp/procd.deb"' EXIT
+tried=$(mktemp -d "$system/tmp/try.XXXXXX")
+trap 'rm -rf "$tried"' EXIT
+cp "$package" "$tried"
 unshare --mount --pid --fork --kill-child --mount-proc="$system/proc" \
-    chroot "$system" /bin/sh -eu <<'END'
-export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
-dpkg --install /tmp/procd.deb
+    chroot "$system" /bin/sh -eu -c "cd /tmp/${tried##*/}; . /dev/stdin" <<'END'
+export HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+apt-get install --yes ./procd_*.deb
 files=$(dpkg --listfiles procd)
 procctl run -- sh -c 'echo hello from the package'
 procctl status
-procctl man status | head -n 1
+procctl man status | grep -q 'procctl-status'
+# The same again while its daemon runs, which goes on.
+procctl start --label waits -- sleep 600
+apt-get install --yes --reinstall ./procd_*.deb
+procctl ps --filter label=waits --filter state=running | grep waits
 procctl shutdown
-dpkg --purge procd
+apt-get purge --yes procd
 for file in $files; do
     if [ -f "$file" ]; then
         echo "left: $file" >&2

@@ -29,6 +29,7 @@ mod frames;
 mod reading;
 mod replies;
 mod send;
+mod turns;
 
 use budget::Budgets;
 use errors::ErrorRate;
@@ -130,12 +131,26 @@ impl Connection {
             tracing::debug!("a connection said no hello in time");
             return false;
         };
+        self.turn().await;
         let mut next = self.take(first, true).await;
         while next == Some(Next::Frame) {
             while self.tasks.try_join_next().is_some() {}
-            next = self.take(frames.next().await, false).await;
+            let frame = frames.next().await;
+            self.turn().await;
+            next = self.take(frame, false).await;
         }
         next == Some(Next::End)
+    }
+
+    /// Waits until the next frame may be looked at: what a client says in one piece is worth many
+    /// turns of others.
+    async fn turn(&self) {
+        let now = self.client.clock().monotonic();
+        if self.client.is_bound() && !self.errors.has_any(now) {
+            tokio::task::consume_budget().await;
+        } else {
+            self.budgets.turns.next().await;
+        }
     }
 
     /// The daemon ends: what is in flight comes back by itself and is still answered.
@@ -221,7 +236,7 @@ impl Connection {
 
     /// Starts a request as a task of its own.
     async fn start(&mut self, ticket: Ticket, call: Call, mut held: frames::Held) -> Next {
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+        let Some(slot) = self.slot_for(&call) else {
             let max = limits::REQUESTS_IN_FLIGHT_MAX;
             let text = format!("{max} requests of this connection are in flight");
             let body = ErrorBody::new(ErrorCode::TooManyRequests, text);
@@ -261,6 +276,16 @@ impl Connection {
             None => self.tasks.spawn(carrying_out),
         };
         Next::Frame
+    }
+
+    /// A place among those in flight. A subscription keeps its own until it ends, so it leaves one
+    /// for the call that ends it.
+    fn slot_for(&self, call: &Call) -> Option<OwnedSemaphorePermit> {
+        let spare = usize::from(matches!(call, Call::EventsSubscribe(_)));
+        let wanted = u32::try_from(1 + spare).unwrap_or(u32::MAX);
+        let mut slot = self.slots.clone().try_acquire_many_owned(wanted).ok()?;
+        drop(slot.split(spare));
+        Some(slot)
     }
 
     /// A refused request; an unknown method is a protocol error.
@@ -375,13 +400,14 @@ impl Unanswered {
             drop((outcome, slot));
             return;
         };
-        // A subscription keeps its id until it ends.
+        // A subscription keeps its id, and its place among those in flight, until it ends.
         self.queue.push(frame).await;
-        drop((outcome, slot));
+        drop(outcome);
         while let Some(frame) = following.next().await {
             self.queue.push(frame).await;
         }
         self.flight.leave(self.ticket.id);
+        drop(slot);
     }
 }
 

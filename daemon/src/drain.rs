@@ -9,6 +9,7 @@
 //! never held across a system call or an `.await`.
 
 mod heat;
+mod lane;
 mod news;
 mod output;
 mod stream;
@@ -22,8 +23,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
+pub use lane::{LaneReceiver, LaneSender, Unsent, lane};
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
@@ -33,6 +35,9 @@ pub use output::{
 use crate::clock::Clock;
 use sync::BackgroundSync;
 use task::{ReadOut, lying};
+
+/// Questions to one drain that wait: its process asks one after the other, but gives up on some.
+const ASKS_MAX: usize = 16;
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -81,7 +86,7 @@ impl Drains {
     #[must_use]
     pub fn start(&self, writer: OutputWriter, streams: Streams) -> DrainTask {
         let output = writer.output();
-        let (asks, asked) = mpsc::channel(1);
+        let (asks, asked) = lane(ASKS_MAX);
         let (finished, done) = oneshot::channel();
         let read_out = ReadOut::default();
         if let Some(runtime) = &self.runtime {
@@ -112,7 +117,7 @@ impl Drop for Drains {
 pub struct DrainTask {
     output: Output,
     /// To catch up. Gone, it asks to finish.
-    asks: Option<mpsc::Sender<oneshot::Sender<()>>>,
+    asks: Option<LaneSender<oneshot::Sender<()>>>,
     done: oneshot::Receiver<FinishedOutput>,
     read_out: ReadOut,
 }
@@ -122,9 +127,11 @@ impl DrainTask {
     pub async fn catch_up(&self) {
         let (told, caught_up) = oneshot::channel();
         let Some(asks) = &self.asks else { return };
-        if asks.send(told).await.is_ok() {
+        match asks.send(told) {
             // A drain that ended meanwhile has read everything.
-            drop(caught_up.await);
+            Ok(()) => drop(caught_up.await),
+            Err(Unsent::Closed) => {}
+            Err(Unsent::Full) => tracing::error!("bug: more questions than a drain can have"),
         }
     }
 

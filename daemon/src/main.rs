@@ -17,6 +17,10 @@ mod start;
 use arguments::Arguments;
 use private::Announcement;
 
+/// For the shims, which are this executable too.
+#[global_allocator]
+static HEAP: procd_sys::scratch::Heap = procd_sys::scratch::Heap;
+
 fn main() -> ExitCode {
     let given: Vec<_> = std::env::args_os().collect();
     // The guardian is this executable in another mode, before anything else.

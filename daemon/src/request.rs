@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::session::{Binding, Bound};
+use crate::session::{Binding, Bound, Role};
 use crate::supervisor::Supervisor;
 
 mod daemon;
@@ -103,6 +103,12 @@ impl Client {
             roles::check(self.standing, self.binding.role(), known)?;
         }
         Ok(Call::parse(method, params)?)
+    }
+
+    /// Whether it has shown whose it is.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.binding.role() != Role::Unbound
     }
 
     /// Answers a hello.

@@ -34,6 +34,9 @@ const INSIDE: &str = "--inside";
 /// What any step may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+#[global_allocator]
+static HEAP: procd_sys::scratch::Heap = procd_sys::scratch::Heap;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = guardian::run_if_asked(&arguments) {

@@ -3,11 +3,14 @@
 
 #[cfg(test)]
 mod frames {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use procd_protocol::envelope::{self, ErrorReply, Incoming, Received, RequestOut, ResultReply};
-    use procd_protocol::v1::{self, Call, Params};
+    use procd_protocol::v1::{self, Call, Method, Params};
     use procd_protocol::{RequestId, field};
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
     use serde_json::Value;
 
     fn lines(name: &str) -> Vec<String> {
@@ -16,18 +19,31 @@ mod frames {
         text.lines().map(str::to_owned).collect()
     }
 
+    fn file_of(method: Method) -> String {
+        format!("{}.jsonl", method.to_string().replace('/', "_"))
+    }
+
     fn value(text: &str) -> Value {
         serde_json::from_str(text).expect("json")
     }
 
     /// Writes a request and its typed reply again.
     fn rewritten<P: Params>(id: RequestId, params: &P, reply: &str) -> (String, String) {
+        rewritten_as::<P, P::Result>(id, params, reply)
+    }
+
+    /// The same with a result of another type.
+    fn rewritten_as<P: Params, R: Serialize + DeserializeOwned>(
+        id: RequestId,
+        params: &P,
+        reply: &str,
+    ) -> (String, String) {
         let method = P::METHOD.to_string();
         let request = RequestOut { id, method: &method, params, trace: None };
         let request = serde_json::to_string(&request).expect("a request");
         let reply = match envelope::parse_received(reply.as_bytes()).expect("a reply") {
             Received::Reply { id: Some(id), outcome: Ok(raw) } => {
-                let result: P::Result = serde_json::from_str(raw.get()).expect("a result");
+                let result: R = serde_json::from_str(raw.get()).expect("a result");
                 serde_json::to_string(&ResultReply { id, result: &result, trace: None })
             }
             Received::Reply { id: id @ Some(_), outcome: Err(error) } => {
@@ -50,6 +66,9 @@ mod frames {
             Ok(Call::SessionOpen(p)) => rewritten(id, &*p, reply),
             Ok(Call::SessionAttach(p)) => rewritten(id, &*p, reply),
             Ok(Call::SessionClose(p)) => rewritten(id, &*p, reply),
+            Ok(Call::ProcessStart(p)) if p.dry_run == Some(true) => {
+                rewritten_as::<_, v1::PlanResult>(id, &*p, reply)
+            }
             Ok(Call::ProcessStart(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessOutput(p)) => rewritten(id, &*p, reply),
             Ok(Call::ProcessSearch(p)) => rewritten(id, &*p, reply),
@@ -83,11 +102,54 @@ mod frames {
     #[test]
     fn every_method_in_force_has_golden_frames_that_come_back_alike() {
         for method in v1::IN_FORCE {
-            let lines = lines(&format!("{}.jsonl", method.to_string().replace('/', "_")));
+            let lines = lines(&file_of(*method));
             assert!(lines.len() >= 2 && lines.len().is_multiple_of(2), "{method}");
             for pair in lines.chunks(2) {
                 check_pair(&pair[0], &pair[1]);
             }
+        }
+    }
+
+    /// Every parameter that a request may have, those of its parts included, is in some frame.
+    #[test]
+    fn every_parameter_is_in_some_golden_request() {
+        let mut seen = BTreeSet::new();
+        for method in v1::IN_FORCE {
+            for request in lines(&file_of(*method)).iter().step_by(2) {
+                note(&method.to_string(), &value(request)["params"], &mut seen);
+            }
+        }
+        let start = Method::ProcessStart.to_string();
+        let parts = [
+            (start.clone(), [v1::StartParams::REQUIRED, v1::StartParams::OPTIONAL].concat()),
+            (format!("{start}.limits"), v1::ResourceLimits::OPTIONAL.to_vec()),
+            (
+                format!("{start}.workspace"),
+                [v1::WorkspaceClaim::REQUIRED, v1::WorkspaceClaim::OPTIONAL].concat(),
+            ),
+            (Method::SessionOpen.to_string(), v1::SessionOpenParams::OPTIONAL.to_vec()),
+            (format!("{}.quotas", Method::SessionOpen), v1::SessionQuotas::OPTIONAL.to_vec()),
+            (Method::SessionClose.to_string(), v1::SessionCloseParams::OPTIONAL.to_vec()),
+            (Method::ProcessOutput.to_string(), v1::OutputParams::OPTIONAL.to_vec()),
+            (Method::ProcessInput.to_string(), v1::InputParams::OPTIONAL.to_vec()),
+            (Method::ProcessSearch.to_string(), v1::SearchParams::OPTIONAL.to_vec()),
+            (Method::ProcessExport.to_string(), v1::ExportParams::OPTIONAL.to_vec()),
+            (Method::ProcessList.to_string(), v1::ListParams::OPTIONAL.to_vec()),
+            (Method::EventsSubscribe.to_string(), v1::SubscribeParams::OPTIONAL.to_vec()),
+            (Method::LeaseAcquire.to_string(), v1::LeaseAcquireParams::OPTIONAL.to_vec()),
+        ];
+        let wanted =
+            parts.iter().flat_map(|(at, names)| names.iter().map(move |n| format!("{at}.{n}")));
+        let missing: Vec<_> = wanted.filter(|name| !seen.contains(name)).collect();
+        assert!(missing.is_empty(), "in no golden request: {missing:?}");
+    }
+
+    /// The names of all fields, by the way to them.
+    fn note(at: &str, value: &Value, seen: &mut BTreeSet<String>) {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            let at = format!("{at}.{name}");
+            note(&at, value, seen);
+            seen.insert(at);
         }
     }
 

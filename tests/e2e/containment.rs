@@ -4,7 +4,9 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use procd_tests::{Daemon, Owner, Setup, Tier, leaks, namespace, owner::handle, rounds, wait};
+use procd_tests::{
+    Daemon, Owner, Setup, Tier, leaks, namespace, owner::handle, rounds, run::ctl, wait,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -334,6 +336,8 @@ both_tiers_inside! {
         assert!(error["details"]["waited_ms"].as_u64() >= Some(10_000), "{error}");
         assert_eq!((error["details"]["state"].clone(), error["retryable"].clone()), (json!("running"), json!(true)), "{error}");
         assert_eq!(owner.record(&process)["state"], "running");
+        let metrics = ctl(&daemon, &["metrics"]).success();
+        assert!(metrics.contains("\nprocd_teardown_failures_total 1\n"), "{metrics}");
         let params = owner.start_params(&["true"], json!({}));
         assert_eq!(owner.wire.call("process/start", params).unwrap_err()["code"], "process_quota_exceeded");
         let ended = owner.ended(&process);
@@ -479,5 +483,7 @@ fn who_leaves_its_control_group_is_killed_and_counted() {
         owner.start(&["true"], json!({}));
         operator.ok("daemon/status", json!({}))["escaped"] == 1
     });
+    let metrics = ctl(&daemon, &["metrics"]).success();
+    assert!(metrics.contains("\nprocd_escaped_total 1\n"), "{metrics}");
     nobody_is_left(before, "it is killed");
 }

@@ -92,6 +92,7 @@ mod races;
 mod real_work;
 mod recovery;
 mod resources;
+mod screens;
 mod signals;
 mod slow;
 mod soak;

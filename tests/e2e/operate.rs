@@ -4,6 +4,7 @@
 
 mod activation;
 mod commands;
+mod golden;
 mod help;
 mod metrics;
 mod output;
@@ -12,6 +13,7 @@ mod page;
 mod sentences;
 mod service;
 mod settings;
+mod snapshots;
 
 use std::process::Command;
 
@@ -29,13 +31,13 @@ fn wide(daemon: &Daemon, columns: u16, words: &[&str]) -> Finished {
 }
 
 /// Starts something with a label and gives its handle.
-fn started(daemon: &Daemon, label: &str, words: &[&str]) -> String {
+pub(crate) fn started(daemon: &Daemon, label: &str, words: &[&str]) -> String {
     let words = [&["start", "--label", label, "--"], words].concat();
     ctl(daemon, &words).success().trim().to_owned()
 }
 
 /// The JSON that procctl prints.
-fn json_of(daemon: &Daemon, words: &[&str]) -> Value {
+pub(crate) fn json_of(daemon: &Daemon, words: &[&str]) -> Value {
     let words = [words, &["--format", "json"]].concat();
     let text = ctl(daemon, &words).success();
     serde_json::from_str(&text).expect("JSON")

@@ -17,14 +17,10 @@ const GOLDEN: &str = "v1-0.1.0";
 const RECORD: &str = "PROCD_TRANSCRIPT_RECORD";
 
 /// Codes that no transcript can bring about over the socket alone, and why.
-const ELSEWHERE: [(&str, &str); 8] = [
-    ("lifetime_enforcement_unavailable", "a machine that lacks what was required"),
+const ELSEWHERE: [(&str, &str); 4] = [
     ("process_setup_failed", "a full or failing disk"),
     ("pty_unavailable", "a machine without terminals"),
-    ("manifest_corrupt", "a damaged record"),
-    ("spool_corrupt", "damaged output on disk"),
     ("teardown_failed", "a process that SIGKILL does not end"),
-    ("supervisor_shutting_down", "a call in the middle of a shutdown, which is a race"),
     ("internal", "a bug"),
 ];
 
@@ -79,6 +75,9 @@ transcripts! {
     crowded,
     operator,
     restart,
+    enforced,
+    closed,
+    damaged,
 }
 
 fn name(transcript: &Transcript) -> String {

@@ -22,6 +22,7 @@ pub mod skip;
 pub mod soak;
 #[cfg(test)]
 mod tidy;
+pub mod tmux;
 pub mod transcript;
 pub mod wait;
 pub mod wire;

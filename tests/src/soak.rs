@@ -42,7 +42,7 @@ use bounds::Peaks;
 use stage::Stage;
 
 /// Epochs that may fail before a run gives up, a count.
-const FAILURES_MAX: u64 = 3;
+const FAILURES_MAX: u64 = 8;
 /// Lives of one epoch, a count.
 const LIVES: u64 = 5;
 /// Lines of the daemon's log that are shown of a failure, a count.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fs,
+    ops::BitXorAssign as _,
     path::{Path, PathBuf},
 };
 
@@ -109,6 +110,9 @@ impl<'a> Play<'a> {
             self.daemon.kill();
             self.wires.clear();
             self.daemon.restart();
+        } else if line["daemon"] == "damaged" {
+            self.wires.clear();
+            self.damage(line)?;
         } else if line["daemon"] == "ended" {
             self.wires.clear();
             self.daemon.ended();
@@ -116,6 +120,35 @@ impl<'a> Play<'a> {
             return Err("is no step".to_owned());
         }
         Ok(played)
+    }
+
+    /// Ends the daemon, flips a bit in the middle of a file of one process, and starts it again. With
+    /// a record goes the log that has it too.
+    fn damage(&mut self, line: &Value) -> Result<(), String> {
+        let filled = self.filled(line)?;
+        let (session, process) = (&filled["session_id"], &filled["process_id"]);
+        let (Some(session), Some(process)) = (session.as_str(), process.as_str()) else {
+            return Err("names no process".to_owned());
+        };
+        let session = self.daemon.state().join("sessions").join(session);
+        let file = match line["what"].as_str() {
+            Some("output") => session.join("spools").join(process).join("0.seg"),
+            Some("record") => session.join("manifests").join(format!("{process}.json")),
+            Some(_) | None => return Err("names no file".to_owned()),
+        };
+        self.daemon.terminate();
+        self.daemon.ended();
+        if line["what"] == "record" {
+            // The log would mend it.
+            fs::remove_dir_all(self.daemon.state().join("commit"))
+                .map_err(|error| error.to_string())?;
+        }
+        let mut bytes = fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let middle = bytes.len() / 2;
+        bytes.get_mut(middle).ok_or("an empty file")?.bitxor_assign(0x10);
+        fs::write(file, bytes).map_err(|error| error.to_string())?;
+        self.daemon.restart();
+        Ok(())
     }
 
     fn wire(&mut self, on: &str) -> Result<&mut Wire, String> {

@@ -263,8 +263,11 @@ class ScriptedCase(unittest.IsolatedAsyncioTestCase):
             try:
                 for script in scripts:
                     scripted = await connections.get()
-                    await script(scripted)
-                    scripted.close()
+                    try:
+                        await script(scripted)
+                    finally:
+                        # Also when it failed: whoever waits for an answer learns that none comes.
+                        scripted.close()
             finally:
                 server.close()
 

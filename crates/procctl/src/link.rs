@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use procd_client::{Client, ClientError, Connect, Credentials, Operator, Process, Session};
 use procd_protocol::v1::{
-    ListParams, OperatorAttachParams, Params, Record, Scope, SessionAttachParams,
-    SessionOpenParams, SessionQuotas, SessionState, StartParams, StatusResult,
+    ListParams, Params, Record, Scope, SessionOpenParams, SessionQuotas, SessionState, StartParams,
+    StatusResult,
 };
 use procd_protocol::{ErrorCode, Open, ProcessId};
 use tokio::sync::OnceCell;
@@ -18,7 +18,6 @@ use crate::arguments::Role;
 use crate::exit::CtlError;
 use crate::handle::{HANDLE_CHARS, Match, is_handle, resolve};
 use crate::own_session::{Identity, IdentityStore};
-use crate::stream::Stream;
 
 /// Records of one page of a list.
 const LIST_PAGE_MAX: u64 = 1000;
@@ -28,7 +27,8 @@ const SESSION_TRIES_MAX: usize = 4;
 const LEAVING_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether it has left.
 const LEAVING_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may take, a daemon that reads back its records included.
+/// How long a connection may take, a daemon that reads back its records included; and how long one
+/// that is connected may answer nothing.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a private daemon is started when none runs.
@@ -201,7 +201,8 @@ impl Links {
         };
         let connect = Connect::new()
             .name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
-            .reconnect_time(Duration::ZERO);
+            .reconnect_time(Duration::ZERO)
+            .silence_max(ANSWER_MAX);
         in_time(ANSWER_MAX, connect.private_daemon(may_start).connect()).await
     }
 
@@ -215,31 +216,6 @@ impl Links {
             Ok(Link::Operator(Operator::attach(client, Some(&self.reason)).await?))
         };
         self.operator.get_or_try_init(attach).await.cloned()
-    }
-
-    /// A connection for notices in the operator's role.
-    /// # Errors
-    /// As [`Self::operator`].
-    pub(crate) async fn stream_as_operator(&self, start: StartDaemon) -> Result<Stream, CtlError> {
-        self.check_operator()?;
-        self.connect(start).await?;
-        let mut stream = Stream::open().await?;
-        stream.call(&OperatorAttachParams { reason: Some(self.reason.clone()) }).await?;
-        Ok(stream)
-    }
-
-    /// A connection for notices of the own session; none when that does not exist.
-    /// # Errors
-    /// As [`Self::owner`].
-    pub(crate) async fn stream_as_owner(
-        &self,
-        start: StartDaemon,
-    ) -> Result<Option<Stream>, CtlError> {
-        let Some(Link::Owner(session)) = self.owner(start).await? else { return Ok(None) };
-        let Credentials { session_id, loop_id, session_key } = session.credentials().clone();
-        let mut stream = Stream::open().await?;
-        stream.call(&SessionAttachParams { session_id, loop_id, session_key }).await?;
-        Ok(Some(stream))
     }
 
     /// Whether the operator's role may be taken.
@@ -439,6 +415,10 @@ impl From<ClientError> for CtlError {
                 what,
                 advice: "`procctl ps` starts it anew and shows what is on record",
             },
+            ClientError::Silent { .. } => Self::NoDaemon {
+                what,
+                advice: "end the pid that the `.lock` file beside its socket names",
+            },
             ClientError::Place(_) => Self::Place(what),
             ClientError::Nonsense { .. } | ClientError::LeaseLost | ClientError::Write(_) => {
                 Self::Answer(what)
@@ -458,5 +438,14 @@ mod tests {
         let said = in_time(Duration::from_millis(5), never).await.unwrap_err();
         assert_eq!(said.code(), crate::exit::Code::NoDaemon);
         assert!(said.to_string().contains("says nothing for 5ms; end it"), "{said}");
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_is_a_sentence_with_what_to_do() {
+        let said = CtlError::from(ClientError::Silent { limit: ANSWER_MAX });
+        assert_eq!(said.code(), crate::exit::Code::NoDaemon);
+        let expected = "the daemon hangs: it has answered nothing for 60s; end the pid that the \
+                        `.lock` file beside its socket names";
+        assert_eq!(said.to_string(), expected);
     }
 }

@@ -18,7 +18,6 @@ mod print;
 mod render;
 mod screen;
 mod split;
-mod stream;
 
 use std::process::ExitCode;
 

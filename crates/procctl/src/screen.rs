@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Read};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::exit::CtlError;
@@ -47,6 +48,50 @@ impl Drop for Raw {
         print::data(self.farewell.as_bytes()).ok();
         tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &self.before).ok();
     }
+}
+
+/// The signals that end a program, for one that has a terminal to give back first.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    terminate: Signal,
+    hang_up: Signal,
+    interrupt: Signal,
+}
+
+impl Ends {
+    /// Takes them over, for the rest of the program's life.
+    /// # Errors
+    /// [`CtlError::Io`] when the system refuses.
+    pub(crate) fn install() -> Result<Self, CtlError> {
+        Ok(Self {
+            terminate: taken(SignalKind::terminate())?,
+            hang_up: taken(SignalKind::hangup())?,
+            interrupt: taken(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The exit code that tells of the signal, once one came.
+    pub(crate) async fn next(&mut self) -> u8 {
+        let kind = tokio::select! {
+            Some(()) = self.terminate.recv() => SignalKind::terminate(),
+            Some(()) = self.hang_up.recv() => SignalKind::hangup(),
+            Some(()) = self.interrupt.recv() => SignalKind::interrupt(),
+            else => return std::future::pending().await,
+        };
+        u8::try_from(kind.as_raw_value()).map_or(u8::MAX, |number| number.saturating_add(128))
+    }
+}
+
+/// The signal that tells of another size.
+/// # Errors
+/// [`CtlError::Io`] when the system refuses.
+pub(crate) fn resized() -> Result<Signal, CtlError> {
+    taken(SignalKind::window_change())
+}
+
+fn taken(kind: SignalKind) -> Result<Signal, CtlError> {
+    let what = || "cannot take over signals".to_owned();
+    signal(kind).map_err(|source| CtlError::Io { what: what(), source })
 }
 
 /// Whether both ends of the conversation are a terminal.

@@ -32,6 +32,9 @@ struct Arguments {
     /// What to measure: p1 to p17, p6b; without a name everything but p6b, p16 and p17.
     #[arg(value_name = "MEASURE")]
     measures: Vec<String>,
+    /// Lives of p16, processes of p17.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -58,7 +61,7 @@ fn main() -> ExitCode {
 fn measure_all(arguments: &Arguments) -> Result<(), Trouble> {
     let earlier = arguments.compare.as_deref().map(Earlier::read).transpose()?;
     let chosen = measure::chosen(&arguments.measures)?;
-    let mut report = Report::new(arguments.json, earlier);
+    let mut report = Report::new(arguments.json, earlier).counting(arguments.count);
     for measure in chosen {
         report.begin(measure.id, measure.what);
         match (measure.run)(&mut report) {

@@ -1,6 +1,7 @@
 //! The measures, in the order in which they run.
 
 mod drain;
+mod endurance;
 mod load;
 mod memory;
 mod read;
@@ -46,6 +47,8 @@ const ALL: &[Measure] = &[
     measure("p13", "64 MiB of spool over the socket", read::spool),
     measure("p14", "safe text", read::rendering),
     measure("p15", "calls under load", load::control),
+    Measure { id: "p16", what: "a million lives", is_default: false, run: endurance::soak },
+    Measure { id: "p17", what: "10,000 at once", is_default: false, run: endurance::crowd },
 ];
 
 /// The measures of these names; without any those of a default run.

@@ -134,15 +134,26 @@ pub(crate) struct Report {
     is_json: bool,
     earlier: Option<Earlier>,
     lines: Vec<Line>,
+    count: Option<u64>,
 }
 
 impl Report {
     pub(crate) fn new(is_json: bool, earlier: Option<Earlier>) -> Self {
-        let report = Self { is_json, earlier, lines: Vec::new() };
+        let report = Self { is_json, earlier, lines: Vec::new(), count: None };
         let columns = ["measure", "floor", "median", "p99", "unit", "ratio", "target"];
         let [a, b, c, d, e, f, g] = columns;
         report.text(&format!("{a:<24}{b:>11}{c:>11}{d:>11} {e:<6}{f:>9}  {g:<12} met"));
         report
+    }
+
+    /// How many of what is counted, in place of the measure's own number.
+    pub(crate) const fn counting(mut self, count: Option<u64>) -> Self {
+        self.count = count;
+        self
+    }
+
+    pub(crate) const fn count(&self) -> Option<u64> {
+        self.count
     }
 
     /// What comes now.

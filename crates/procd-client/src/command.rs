@@ -211,7 +211,7 @@ impl Command {
 mod tests {
     use serde_json::json;
 
-    use crate::scripted::{ID, free, greeted, page, within};
+    use crate::scripted::{ID, Script, free, greeted, page, within};
     use crate::{Session, session::Credentials};
 
     #[tokio::test]
@@ -252,6 +252,31 @@ mod tests {
         };
         let (stopped, ()) = within(async { tokio::join!(using, script) }).await;
         assert_eq!(stopped.state.as_str(), "terminated");
+    }
+
+    #[tokio::test]
+    async fn a_start_whose_answer_is_lost_is_made_again_under_its_key() {
+        let script = Script::new();
+        let daemon = async {
+            let mut lost = script.opened().await;
+            let (_, first) = lost.expect("process/start").await;
+            drop(lost);
+            let mut kept = script.attached().await;
+            let (id, again) = kept.expect("process/start").await;
+            assert!(first["request_key"].is_string());
+            assert_eq!(first, again);
+            let mut reply = page(0, 0, 0, "running");
+            reply["origin"] = json!(uuid::Uuid::new_v4());
+            reply["woke_by"] = json!("poll");
+            kept.answer(id, reply).await;
+            kept
+        };
+        let using = async {
+            let session = script.session().await;
+            session.command("make").background().start().await.unwrap().id()
+        };
+        let (id, _daemon) = within(async { tokio::join!(using, daemon) }).await;
+        assert_eq!(id.to_string(), ID);
     }
 
     #[test]

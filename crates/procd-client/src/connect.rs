@@ -38,6 +38,7 @@ pub struct Connect {
     daemon: Option<PathBuf>,
     reconnect_time: Duration,
     restarts_private: bool,
+    silence_max: Option<Duration>,
 }
 
 impl Default for Connect {
@@ -50,6 +51,7 @@ impl Default for Connect {
             daemon: None,
             reconnect_time: RECONNECT_TIME,
             restarts_private: false,
+            silence_max: None,
         }
     }
 }
@@ -107,6 +109,15 @@ impl Connect {
         self
     }
 
+    /// How long a daemon that is there may answer nothing; it is asked after half of that, so that
+    /// a long wait for an output or an end is none. Then every call fails with
+    /// [`ClientError::Silent`]. Without it a daemon that hangs is waited for.
+    #[must_use]
+    pub const fn silence_max(mut self, limit: Duration) -> Self {
+        self.silence_max = Some(limit);
+        self
+    }
+
     /// Connects and says hello.
     /// # Errors
     /// [`ClientError::NoDaemon`] when nobody listens, [`ClientError::Launch`] when a private
@@ -134,7 +145,7 @@ impl Connect {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let connection = Connection::over(stream);
+        let connection = Connection::over(stream, self.silence_max);
         let hello = HelloParams {
             client: ClientInfo { name: self.name.clone(), version: self.version.clone() },
             versions: vec![VERSION],

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use procd_protocol::envelope::{self, CANCEL, NoticeOut, Received, RequestOut};
 use procd_protocol::limits::REQUESTS_IN_FLIGHT_MAX;
-use procd_protocol::v1::{CancelParams, Params, UnsubscribeParams};
+use procd_protocol::v1::{CancelParams, Params, StatusParams, UnsubscribeParams};
 use procd_protocol::{RequestId, Word, codec};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -55,7 +56,7 @@ pub(crate) struct Connection {
     waiting: Arc<Mutex<Waiting>>,
     room: Arc<Semaphore>,
     has_ended: watch::Receiver<bool>,
-    last_id: AtomicI64,
+    last_id: Arc<AtomicI64>,
     reader: AbortHandle,
     writer: AbortHandle,
 }
@@ -84,7 +85,8 @@ struct Call {
 
 impl Connection {
     /// Speaks over `stream`. Has to be called inside a tokio runtime.
-    pub(crate) fn over<S>(stream: S) -> Self
+    /// - `silence_max`: how long nothing may come of a daemon that is asked whether it is there.
+    pub(crate) fn over<S>(stream: S, silence_max: Option<Duration>) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -93,11 +95,18 @@ impl Connection {
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let (end, has_ended) = watch::channel(false);
         let end = End { waiting: Arc::clone(&waiting), has_ended: Arc::new(end) };
-        let reader = tokio::spawn(read_all(read, end.clone())).abort_handle();
         let writer = tokio::spawn(write_all(write, queue, end.clone())).abort_handle();
+        let last_id = Arc::new(AtomicI64::new(0));
+        let silence = silence_max.map(|max| Silence {
+            max,
+            outgoing: outgoing.downgrade(),
+            last_id: Arc::clone(&last_id),
+            writer: writer.clone(),
+        });
+        let reader = tokio::spawn(read_all(read, end.clone(), silence)).abort_handle();
         let in_flight = usize::try_from(REQUESTS_IN_FLIGHT_MAX).unwrap_or(1);
         let room = Arc::new(Semaphore::new(in_flight));
-        Self { end, outgoing, waiting, room, has_ended, last_id: AtomicI64::new(0), reader, writer }
+        Self { end, outgoing, waiting, room, has_ended, last_id, reader, writer }
     }
 
     /// Ends it from this side.
@@ -175,13 +184,7 @@ impl Connection {
     }
 
     fn next_id(&self) -> RequestId {
-        loop {
-            let number = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            if let Some(id) = RequestId::new(number) {
-                return id;
-            }
-            self.last_id.store(0, Ordering::Relaxed);
-        }
+        id_behind(&self.last_id)
     }
 
     /// Why nothing comes any more.
@@ -227,6 +230,16 @@ impl Connection {
     }
 }
 
+fn id_behind(last_id: &AtomicI64) -> RequestId {
+    loop {
+        let number = last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if let Some(id) = RequestId::new(number) {
+            return id;
+        }
+        last_id.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Cancels a request whose answer nobody waits for any more.
 struct CancelOnDrop<'c> {
     connection: &'c Connection,
@@ -254,14 +267,20 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
 }
 
 /// Hands every answer to its call, until the stream ends.
-async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, end: End) {
+async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, end: End, silence: Option<Silence>) {
     let mut buffer = BytesMut::new();
     let mut refusal = None;
     let reason = loop {
-        let frame = match next_frame(&mut stream, &mut buffer).await {
-            Ok(Some(frame)) => frame,
-            Ok(None) => break ClientError::disconnected("the daemon closed it"),
-            Err(error) => break ClientError::disconnected(error.to_string()),
+        let next = next_frame(&mut stream, &mut buffer);
+        let next = match &silence {
+            Some(silence) => silence.heard(next).await,
+            None => Ok(next.await),
+        };
+        let frame = match next {
+            Ok(Ok(Some(frame))) => frame,
+            Ok(Ok(None)) => break ClientError::disconnected("the daemon closed it"),
+            Ok(Err(error)) => break ClientError::disconnected(error.to_string()),
+            Err(silent) => break silent,
         };
         match envelope::parse_received(&frame) {
             Ok(Received::Reply { id: Some(id), outcome }) => {
@@ -284,6 +303,48 @@ async fn read_all<S: AsyncRead>(mut stream: ReadHalf<S>, end: End) {
         }
     };
     end.tell(refusal.unwrap_or(reason));
+}
+
+/// Finds out that a daemon hangs: one that works answers a question in time, whatever else is
+/// waited for.
+struct Silence {
+    max: Duration,
+    /// Weak: the connection closes the queue when it is dropped.
+    outgoing: mpsc::WeakSender<BytesMut>,
+    last_id: Arc<AtomicI64>,
+    writer: AbortHandle,
+}
+
+impl Silence {
+    /// What `next` gives. When nothing has come for half the time, the daemon is asked; when
+    /// nothing comes of that either, it is given up.
+    /// # Errors
+    /// [`ClientError::Silent`].
+    async fn heard<T>(&self, next: impl Future<Output = T>) -> Result<T, ClientError> {
+        let mut next = std::pin::pin!(next);
+        if let Ok(heard) = tokio::time::timeout(self.max / 2, &mut next).await {
+            return Ok(heard);
+        }
+        self.ask();
+        match tokio::time::timeout(self.max / 2, next).await {
+            Ok(heard) => Ok(heard),
+            Err(_elapsed) => {
+                // It takes nothing any more: what waits for room in its queue is to learn that.
+                self.writer.abort();
+                Err(ClientError::Silent { limit: self.max })
+            }
+        }
+    }
+
+    /// Makes a call whose answer nobody waits for: that it comes is enough.
+    fn ask(&self) {
+        let (id, method) = (id_behind(&self.last_id), StatusParams::METHOD.as_str());
+        let message = RequestOut { id, method, params: &StatusParams::default(), trace: None };
+        if let (Ok(frame), Some(outgoing)) = (framed(&message), self.outgoing.upgrade()) {
+            // With the queue full there is enough that it could answer.
+            outgoing.try_send(frame).ok();
+        }
+    }
 }
 
 /// Gives a notice to whoever takes those of its request. One of a later version, or of a request

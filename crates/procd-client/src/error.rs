@@ -35,6 +35,12 @@ pub enum ClientError {
         /// What ended it.
         message: String,
     },
+    /// The daemon is there and answers nothing: see [`Connect::silence_max`](crate::Connect::silence_max).
+    #[error("the daemon hangs: it has answered nothing for {limit:?}")]
+    Silent {
+        /// How long it was waited for.
+        limit: std::time::Duration,
+    },
     /// The daemon refused: look at the code.
     #[error("{}", .0.message)]
     Refused(Box<ErrorBody>),
@@ -79,6 +85,7 @@ impl ClientError {
             | Self::NoDaemon { .. }
             | Self::Launch { .. }
             | Self::Disconnected { .. }
+            | Self::Silent { .. }
             | Self::Nonsense { .. }
             | Self::LeaseLost
             | Self::Write(_)

@@ -60,7 +60,8 @@ impl EventsRequest {
         let next = self.params.from_seq.unwrap_or(result.last_seq + 1);
         let Self { link, params } = self;
         let has_gap = result.gap;
-        Ok(Events { link, params, stream, next, has_gap, unacknowledged: 0 })
+        let begun = result;
+        Ok(Events { link, params, stream, next, has_gap, unacknowledged: 0, begun })
     }
 }
 
@@ -86,6 +87,7 @@ pub struct Events {
     next: u64,
     has_gap: bool,
     unacknowledged: u64,
+    begun: SubscribeResult,
 }
 
 impl Events {
@@ -111,6 +113,12 @@ impl Events {
             let gap = std::mem::take(&mut self.has_gap) || gap;
             return Ok(Numbered { seq, event, gap });
         }
+    }
+
+    /// What there was when it was subscribed: the journal's first and last number.
+    #[must_use]
+    pub const fn begun(&self) -> &SubscribeResult {
+        &self.begun
     }
 
     /// The number that a later subscription goes on from.

@@ -37,6 +37,8 @@ pub enum Piece {
 /// What an export came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
+    /// Where it began, in bytes since the first one ever written.
+    pub from_cursor: u64,
     /// Behind the last byte.
     pub end_cursor: u64,
     /// Bytes handed out.
@@ -56,6 +58,8 @@ pub struct Export {
     params: ExportParams,
     stream: Option<Stream>,
     answered: Option<ExportResult>,
+    /// Where it began, once a piece came.
+    begun_at: Option<u64>,
     at: u64,
     bytes: u64,
     gap_bytes: u64,
@@ -73,6 +77,7 @@ impl Export {
             params,
             stream,
             answered,
+            begun_at: None,
             at: 0,
             bytes: 0,
             gap_bytes: 0,
@@ -117,7 +122,8 @@ impl Export {
         let answered = self.answered.as_ref()?;
         let sha256 = (!self.is_resumed).then(|| answered.sha256.clone());
         let Self { bytes, gap_bytes, .. } = *self;
-        Some(Exported { end_cursor: answered.end_cursor, bytes, gap_bytes, sha256 })
+        let from_cursor = self.begun_at.unwrap_or(answered.from_cursor);
+        Some(Exported { from_cursor, end_cursor: answered.end_cursor, bytes, gap_bytes, sha256 })
     }
 
     /// Writes all bytes to `to`, without the gaps, which the result tells.
@@ -162,6 +168,7 @@ impl Export {
             self.breaks = 0;
             match &piece {
                 Piece::Bytes { cursor, bytes } => {
+                    self.begun_at.get_or_insert(*cursor);
                     let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
                     self.bytes += count;
                     self.at = cursor.saturating_add(count);
@@ -170,6 +177,7 @@ impl Export {
                     stream.client().connection().tell(&notice);
                 }
                 Piece::Gap { from, to } => {
+                    self.begun_at.get_or_insert(*from);
                     self.gap_bytes += to.saturating_sub(*from);
                     self.at = *to;
                 }
@@ -236,7 +244,8 @@ mod tests {
         };
         let ((exported, bytes), ()) = within(async { tokio::join!(using, daemon) }).await;
         assert_eq!(bytes, b"abcde");
-        let expected = Exported { end_cursor: 15, bytes: 5, gap_bytes: 10, sha256: None };
+        let expected =
+            Exported { from_cursor: 0, end_cursor: 15, bytes: 5, gap_bytes: 10, sha256: None };
         assert_eq!(exported, expected);
     }
 }

@@ -59,3 +59,5 @@ struct Readme;
 
 #[cfg(test)]
 mod scripted;
+#[cfg(test)]
+mod transcripts;

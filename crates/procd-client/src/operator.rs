@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use crate::connect::Client;
 use crate::connection::OnDrop;
 use crate::error::ClientError;
+use crate::events::EventsRequest;
 use crate::link::{Link, Repeat, Role};
 use crate::process::{Process, millis};
 use crate::session::all_pages;
@@ -79,6 +80,12 @@ impl Operator {
     /// As [`Client::call`].
     pub async fn list_all(&self, params: ListParams) -> Result<Vec<Record>, ClientError> {
         all_pages(&self.link, params).await
+    }
+
+    /// A subscription to events: of all sessions, or of one by
+    /// [`EventsRequest::session`].
+    pub fn events(&self) -> EventsRequest {
+        EventsRequest::new(Arc::clone(&self.link))
     }
 
     /// What the daemon says of itself.

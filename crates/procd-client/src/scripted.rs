@@ -142,9 +142,13 @@ impl Script {
 
 /// A client and a daemon that have said hello.
 pub(crate) async fn greeted() -> (Client, Daemon<tokio::io::DuplexStream>) {
+    greeted_by(Connect::new()).await
+}
+
+/// The same, connected in another way.
+pub(crate) async fn greeted_by(connect: Connect) -> (Client, Daemon<tokio::io::DuplexStream>) {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let mut daemon = Daemon::over(theirs);
-    let connect = Connect::new();
     let (client, ()) = tokio::join!(connect.over(ours), daemon.greet());
     (client.unwrap(), daemon)
 }

@@ -1,5 +1,6 @@
 //! What is fed: every reader of bytes that come from outside, or from a disk.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -325,16 +326,20 @@ fn spool_folder(input: &[u8]) -> String {
     if std::fs::create_dir_all(&folder).is_err() {
         return "no folder".to_owned();
     }
+    // Of a file that is there more than once the last one counts.
+    let files: BTreeMap<_, _> = split(input).into_iter().collect();
     for name in FILES {
-        drop(std::fs::remove_file(folder.join(name)));
-    }
-    for (name, bytes) in split(input) {
-        let sealed = (name == "index").then(|| {
+        let path = folder.join(name);
+        let Some(bytes) = files.get(name) else {
+            drop(std::fs::remove_file(path));
+            continue;
+        };
+        let sealed = (*name == "index").then(|| {
             let mut bytes = bytes.to_vec();
             fuzzing::seal_index_again(&mut bytes);
             bytes
         });
-        drop(std::fs::write(folder.join(name), sealed.as_deref().unwrap_or(bytes)));
+        drop(std::fs::write(path, sealed.as_deref().unwrap_or(bytes)));
     }
     let reader = match SpoolReader::open(&folder, Uuid::nil()) {
         Ok(reader) => reader,
@@ -347,6 +352,7 @@ fn spool_folder(input: &[u8]) -> String {
     assert!(bounds.retained_from <= bounds.total, "{bounds:?}");
     let mut at = bounds.retained_from;
     let mut pages = 0;
+    let mut damage = String::new();
     while at < bounds.total && pages < 64 {
         pages += 1;
         match reader.read(at, 4096) {
@@ -358,9 +364,15 @@ fn spool_folder(input: &[u8]) -> String {
                 }
                 at = next;
             }
-            Err(_damaged) => break,
+            Err(damaged) => {
+                damage = damaged.to_string();
+                break;
+            }
         }
     }
     let tags = reader.tags(bounds.retained_from, bounds.total, 1000);
-    format!("{pages} pages, tags {}, sealed {}", !tags.is_empty(), reader.is_sealed())
+    // Numbers say nothing new, strokes do.
+    let strokes = |count: usize| "|".repeat(count.min(8));
+    let (pages, tags) = (strokes(pages), strokes(tags.len()));
+    format!("{pages} pages, {tags} tags, sealed {}, {damage}", reader.is_sealed())
 }

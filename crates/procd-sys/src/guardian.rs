@@ -65,6 +65,7 @@ struct Guardian {
 impl Guardian {
     fn start() -> std::io::Result<Self> {
         raw::close_range(3, u32::MAX)?;
+        raw::remember_heap();
         // Only the daemon's end ends the guardian, not a key typed into a terminal or a signal
         // to a whole unit.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {

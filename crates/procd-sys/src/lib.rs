@@ -29,6 +29,8 @@ pub mod peer;
 mod procfs;
 #[expect(unsafe_code, reason = "the one module of raw system calls")]
 mod raw;
+#[expect(unsafe_code, reason = "an allocator")]
+pub mod scratch;
 mod shim;
 pub mod signals;
 pub mod terminal;

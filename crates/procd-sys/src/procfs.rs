@@ -1,12 +1,16 @@
 //! What /proc says. For counting, for checks before a pidfd is used, never for choosing a pid to
 //! signal.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::process::Pid;
 
 /// Bit of the flags in `stat`: forked, but no exec yet. Kept in a zombie.
 const PF_FORKNOEXEC: u64 = 0x40;
+/// Entries of a folder are read so many bytes at a time.
+const FOLDER_BYTES: usize = 2048;
 /// Room made for each read, bytes.
 const READ_BYTES: usize = 1024;
 /// How deep an ancestry is followed.
@@ -54,12 +58,20 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
 
 fn children_of(pid: Pid) -> Vec<Pid> {
     let folder = format!("/proc/{}/task", pid.as_raw_nonzero());
-    let Ok(threads) = std::fs::read_dir(folder) else { return Vec::new() };
-    threads
-        .flatten()
-        .filter_map(|thread| thread.path().join("children").to_str().map(str::to_owned))
-        .flat_map(|path| read_children(&path).unwrap_or_default())
-        .collect()
+    // Not by `read_dir`: that allocates inside libc, which a shim must not.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::open(&folder, flags, Mode::empty()) else { return Vec::new() };
+    let mut space = [MaybeUninit::uninit(); FOLDER_BYTES];
+    let mut entries = RawDir::new(fd, &mut space);
+    let mut children = Vec::new();
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_str().unwrap_or_default();
+        if name.starts_with(|first: char| first.is_ascii_digit()) {
+            children
+                .extend(read_children(&format!("{folder}/{name}/children")).unwrap_or_default());
+        }
+    }
+    children
 }
 
 fn read_children(path: &str) -> std::io::Result<Vec<Pid>> {
@@ -70,8 +82,8 @@ fn read_children(path: &str) -> std::io::Result<Vec<Pid>> {
 /// A file of /proc, which has no size and no place to be asked for: nearly always two reads. Each
 /// start and each end of a process reads one.
 fn read_whole(path: &str) -> std::io::Result<Vec<u8>> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
     let mut bytes = Vec::with_capacity(READ_BYTES);
     loop {
         bytes.reserve(READ_BYTES);
@@ -115,6 +127,15 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         resident_pages: number(24)?,
         started_ticks: number(22)?,
     })
+}
+
+/// Where the heap of this process begins: its break at the start.
+pub(crate) fn heap_start() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    // Field 47 of proc(5); the first of the rest is field 3.
+    let start = rest.split_ascii_whitespace().nth(47 - 3)?.parse().ok()?;
+    (start > 0).then_some(start)
 }
 
 /// The number of the process that a pidfd holds; `None` once it is reaped.

@@ -47,16 +47,67 @@ pub(crate) fn give_back_memory() {
     let _whether_any = unsafe { libc::malloc_trim(0) };
 }
 
+/// Bytes of a page: the smallest there is, which every larger one is a multiple of.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Fresh pages for at least so many bytes; null when there are none.
+pub(crate) fn map_pages(bytes: usize) -> *mut u8 {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: asks for new memory at a place of the kernel's choice.
+    let pages = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, kind, -1, 0) };
+    if pages == libc::MAP_FAILED { ptr::null_mut() } else { pages.cast() }
+}
+
+/// Gives pages of [`map_pages`] back, which nobody uses any more.
+pub(crate) fn unmap_pages(pages: *mut u8, bytes: usize) {
+    // SAFETY: a whole mapping of ours, of that size, without a user.
+    let _unmapped = unsafe { libc::munmap(pages.cast(), bytes) };
+}
+
+/// Where the first heap of the allocator lies: from the program's break as it was at the start, as
+/// [`remember_heap`] has seen it, to where it is now. Empty if that is not known.
+pub(crate) fn heap() -> std::ops::Range<usize> {
+    let start = HEAP_START.load(std::sync::atomic::Ordering::Relaxed);
+    if start == 0 {
+        return 0..0;
+    }
+    // SAFETY: a step of zero moves nothing and tells where the break is.
+    let end = unsafe { libc::sbrk(0) };
+    start..end.addr().max(start)
+}
+
+static HEAP_START: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// Remembers where the heap begins, for forks of this process.
+pub(crate) fn remember_heap() {
+    let start = crate::procfs::heap_start().map_or(0, |start| start.next_multiple_of(PAGE_BYTES));
+    HEAP_START.store(start, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Drops what is in [`heap`]: it reads as zeros then. For a process that uses nothing of it.
+pub(crate) fn drop_heap() {
+    let heap = heap();
+    let start = ptr::with_exposed_provenance_mut(heap.start);
+    // SAFETY: whole pages of this process's own break, of which nothing is used any more.
+    let _dropped = unsafe { libc::madvise(start, heap.len(), libc::MADV_DONTNEED) };
+}
+
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks. For single-threaded callers (guardian and shim): then the child may do whatever its
-/// parent could, since no lock can be held by a thread that is not there.
+/// Forks. For single-threaded callers: then the child may do whatever its parent could, since no
+/// lock can be held by a thread that is not there. Past libc, which would write to pages of its own
+/// in both, so that each shim had its own copy of them.
 pub(crate) fn fork() -> io::Result<Forked<Pid>> {
-    // SAFETY: called in single-threaded processes only, so the child's memory is consistent.
-    let pid = check(unsafe { libc::fork() })?;
-    Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
+    // SAFETY: no memory is shared and no place for a number is given, so both sides return here;
+    // called in single-threaded processes only, so the child's memory is consistent.
+    let result = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    let Ok(pid) = c_int::try_from(result) else {
+        return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
+    };
+    Ok(Pid::from_raw(check(pid)?).map_or(Forked::Child, Forked::Parent))
 }
 
 /// Forks straight into a control group, with a pidfd. The child may only do async-signal-safe
@@ -496,7 +547,11 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: c_int) -> io::Result<(
     long(result)
 }
 
-/// Starts this very binary again with `argv`, an empty environment and `control` as descriptor
+/// Has glibc not share its restartable sequences with the kernel, which writes to them whenever the
+/// process was interrupted: a page of its own for each shim. Other C libraries know nothing of it.
+const LEAN: &CStr = c"GLIBC_TUNABLES=glibc.pthread.rseq=0";
+
+/// Starts this very binary again with `argv`, an environment of [`LEAN`] and `control` as descriptor
 /// 0; descriptors 1 and 2 stay, all others must be close-on-exec. Safe with threads: the kernel
 /// suspends only the caller, and nothing of its memory is copied.
 pub(crate) fn respawn(argv: &[&CStr], control: BorrowedFd<'_>) -> io::Result<Pid> {
@@ -508,7 +563,7 @@ pub(crate) fn respawn(argv: &[&CStr], control: BorrowedFd<'_>) -> io::Result<Pid
     let added = unsafe { libc::posix_spawn_file_actions_adddup2(actions.as_mut_ptr(), control, 0) };
     let mut pointers: Vec<*mut c_char> = argv.iter().map(|arg| arg.as_ptr().cast_mut()).collect();
     pointers.push(ptr::null_mut());
-    let envp: [*mut c_char; 1] = [ptr::null_mut()];
+    let envp: [*mut c_char; 2] = [LEAN.as_ptr().cast_mut(), ptr::null_mut()];
     let mut pid: libc::pid_t = 0;
     let spawned = number(added).and_then(|()| {
         // SAFETY: path, argv and envp are null-terminated and outlive the call.

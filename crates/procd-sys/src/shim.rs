@@ -3,7 +3,8 @@
 //! daemon's end closes, the tree dies. In tier 3 it is the init of a PID namespace, and ends with
 //! the guardian too.
 //!
-//! Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
+//! Must not use what the guardian had allocated once its command is forked (see `scratch`), nor call
+//! what allocates inside libc. Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
 //! the polite signal, which goes through pidfds whose ancestry was checked after the opening.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -41,7 +42,10 @@ pub(crate) struct Ward<'a> {
 /// A shim's whole life, in the forked process.
 pub(crate) fn run(ward: Ward<'_>) -> ! {
     match Shim::start(ward) {
-        Ok(mut shim) => shim.serve(),
+        Ok(mut shim) => {
+            crate::scratch::leave_heap();
+            shim.serve()
+        }
         Err(_told_by_the_code) => raw::exit_now(BROKEN),
     }
 }

@@ -30,6 +30,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const INSIDE: &str = "--inside";
 const WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+#[global_allocator]
+static HEAP: procd_sys::scratch::Heap = procd_sys::scratch::Heap;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = guardian::run_if_asked(&arguments) {

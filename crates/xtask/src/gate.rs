@@ -8,7 +8,7 @@ use std::{
 use crate::{
     bridge, clients,
     command::{self, cargo},
-    operate, suite,
+    guards, operate, suite,
 };
 
 /// Where the tests find the binaries.
@@ -37,7 +37,16 @@ pub(crate) fn ci() -> Result<(), String> {
         "-D",
         "warnings",
     ]))?;
-    test(&[])
+    test(&[]).and(guards(false))
+}
+
+/// What does not depend on the machine, beside its numbers; or the numbers written anew.
+pub(crate) fn guards(writes: bool) -> Result<(), String> {
+    let binaries = build()?;
+    command::run(cargo(&["build", "--release", "--locked", "-p", "procd-guards"]))?;
+    let mut calls = command::program(&binaries.join("calls"), &[]);
+    calls.env(BINARIES_VARIABLE, &binaries);
+    guards::check(calls, &target_folder().join("release/procd-guards"), writes)
 }
 
 /// Builds the binaries, then runs the tests against them. All run, whatever fails.
@@ -92,6 +101,18 @@ pub(crate) fn repeat(filter: &str, rounds: u32) -> Result<(), String> {
     let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", filter]);
     tests.args(["--", "--nocapture", "--test-threads", "1"]);
     tests.env(BINARIES_VARIABLE, binaries).env(ROUNDS_VARIABLE, rounds.to_string());
+    command::run(tests)
+}
+
+/// The hostile clients, a thousand of them, against the binaries as they are released.
+pub(crate) fn hostile() -> Result<(), String> {
+    let packages = ["-p", "procd", "-p", "procctl", "-p", "procd-tests"];
+    let mut build = cargo(&["build", "--release", "--locked", "--bins"]);
+    build.args(packages);
+    command::run(build)?;
+    let mut tests = cargo(&["test", "--locked", "-p", "procd-tests", "--test", "e2e", "hostile::"]);
+    tests.args(["--", "--nocapture", "--test-threads", "1"]);
+    tests.env(BINARIES_VARIABLE, target_folder().join("release")).env(ROUNDS_VARIABLE, "1000");
     command::run(tests)
 }
 

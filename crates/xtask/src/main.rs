@@ -5,6 +5,7 @@ mod bridge;
 mod clients;
 mod command;
 mod gate;
+mod guards;
 mod mutants;
 mod operate;
 mod sections;
@@ -40,7 +41,7 @@ enum Task {
     Containment,
     /// The races, a thousand times each, with the count of every outcome.
     Races,
-    /// A thousand hostile clients, and what good ones see of them.
+    /// A thousand hostile clients against the released daemon, and what good ones see of them.
     Hostile,
     /// Cycles, failures and a large shutdown, at full length, and what they leave.
     Cycles,
@@ -106,7 +107,14 @@ enum Task {
     Damage,
     /// The cases of the field as often and as long as they say, half an hour of it.
     SoakCases,
-    /// The gate: format, lints, then `test`.
+    /// System calls of one start, read, wait and end, and instructions of the pure crates, beside the
+    /// numbers in `crates/procd-guards/numbers.txt`.
+    Guards {
+        /// Writes the numbers as they are now.
+        #[arg(long)]
+        write: bool,
+    },
+    /// The gate: format, lints, `test`, `guards`.
     Ci,
 }
 
@@ -115,7 +123,7 @@ fn main() -> ExitCode {
         Task::Test { filter } => gate::test(&filter),
         Task::Output { times } => gate::output(times),
         Task::Containment => gate::repeat("containment::", 3),
-        Task::Hostile => gate::repeat("hostile::", 1000),
+        Task::Hostile => gate::hostile(),
         Task::Races => gate::repeat("races::", 1000),
         Task::Cycles => gate::repeat("endurance::", 5000),
         Task::Faults { words } => gate::faults(&words),
@@ -132,6 +140,7 @@ fn main() -> ExitCode {
         Task::Clients => gate::clients(),
         Task::Completions => gate::repeat("notices::every_completion", 10_000),
         Task::Damage => gate::all_cuts(),
+        Task::Guards { write } => gate::guards(write),
         Task::SoakCases => gate::soak_cases(),
         Task::Ci => gate::ci(),
     };

@@ -10,6 +10,7 @@ use procd_protocol::limits::{FRAME_BYTES_MAX, REPLY_BYTES_DAEMON_MAX, REQUEST_BY
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::turns::Turns;
 use super::{as_count, frames};
 
 /// After the first long reply: how long until the memory of those that were is given back.
@@ -22,6 +23,8 @@ pub struct Budgets {
     pub(super) replies: Arc<ReplyBudget>,
     /// The right to read a long frame: of one at a time.
     pub(super) long_frames: Semaphore,
+    /// The turns of those who have shown nothing yet.
+    pub turns: Turns,
 }
 
 impl Budgets {
@@ -35,6 +38,7 @@ impl Budgets {
             requests: Arc::new(Semaphore::new(shared.max(as_count(FRAME_BYTES_MAX)))),
             replies: Arc::new(ReplyBudget::new(as_count(REPLY_BYTES_DAEMON_MAX))),
             long_frames: Semaphore::new(1),
+            turns: Turns::default(),
         }
     }
 }

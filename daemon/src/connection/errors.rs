@@ -23,6 +23,11 @@ impl ErrorRate {
         self.0.push_back(now);
         self.0.len() >= as_count(PROTOCOL_ERRORS_PER_MINUTE_MAX)
     }
+
+    /// Whether one came within the last minute.
+    pub(super) fn has_any(&self, now: Instant) -> bool {
+        self.0.back().is_some_and(|&last| now.duration_since(last) < MINUTE)
+    }
 }
 
 #[cfg(test)]
@@ -41,5 +46,8 @@ mod tests {
             tokio::time::advance(Duration::from_millis(700)).await;
             assert!(!rate.is_too_many(Instant::now()));
         }
+        assert!(rate.has_any(Instant::now()));
+        tokio::time::advance(MINUTE).await;
+        assert!(!rate.has_any(Instant::now()));
     }
 }

@@ -17,8 +17,9 @@ use tokio::time::Instant;
 
 use super::as_count;
 
-/// What one read asks the system for, bytes; small frames come several at a time.
-const READ_BYTES: usize = 16 * 1024;
+/// What one read asks the system for, bytes; small frames come several at a time, and the rest of
+/// a longer one comes without this buffer. Every connection keeps it.
+const READ_BYTES: usize = 4 * 1024;
 /// How much of a long frame is accounted for at a time: what a client announces and does not
 /// send takes nothing from the others.
 const STEP_BYTES: usize = 256 * 1024;

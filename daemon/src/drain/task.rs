@@ -14,12 +14,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use procd_store::spool::Source;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use super::Streams;
 use super::output::{FinishedOutput, OutputWriter};
 use super::stream::{ReadOutcome, Stream};
 use super::sync::{BackgroundSync, SyncStep};
+use super::{LaneReceiver, Streams};
 use crate::clock::Clock;
 
 /// Bytes read at once: a quarter of a grown pipe, so that reader and writer overlap.
@@ -67,7 +67,7 @@ pub(super) async fn drain(
     streams: Streams,
     sync: BackgroundSync,
     read_out: ReadOut,
-    mut asked: mpsc::Receiver<oneshot::Sender<()>>,
+    mut asked: LaneReceiver<oneshot::Sender<()>>,
 ) -> Option<FinishedOutput> {
     let first = if streams.merged { Source::Mixed } else { Source::Stdout };
     let mut drain = Drain {
@@ -117,7 +117,7 @@ pub(super) async fn drain(
 async fn keep_synced(
     mut sync: BackgroundSync,
     read_out: &ReadOut,
-    mut asked: mpsc::Receiver<oneshot::Sender<()>>,
+    mut asked: LaneReceiver<oneshot::Sender<()>>,
 ) -> Option<FinishedOutput> {
     loop {
         tokio::select! {

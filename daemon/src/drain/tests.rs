@@ -394,7 +394,7 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
 fn an_idle_process_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, asked) = mpsc::channel(1);
+    let (_asker, asked) = lane(1);
     let sync = BackgroundSync::new(Arc::new(Semaphore::new(1)), Clock);
     let task = task::drain(writer, Streams::default(), sync, ReadOut::default(), asked);
     let bytes = std::mem::size_of_val(&task);

@@ -117,6 +117,8 @@ impl Acceptor {
             let kept = match event {
                 Event::Client(Ok(stream)) => {
                     self.admit(stream);
+                    // Many that come at once are no reason for the others to wait.
+                    tokio::task::yield_now().await;
                     Ok(())
                 }
                 Event::Client(Err(error)) => {
@@ -182,6 +184,7 @@ impl Acceptor {
         let (daemon, lineage) = (self.daemon.clone(), self.lineage.clone());
         let budgets = self.budgets.clone();
         self.connections.spawn(async move {
+            budgets.turns.next().await;
             match judge(&*lineage, &peer).await {
                 Ok(standing) => {
                     let client = Client::new(daemon, standing);

@@ -9,6 +9,7 @@
 
 mod closing;
 mod signals;
+mod waiting;
 mod watchdog;
 
 use std::collections::VecDeque;
@@ -21,7 +22,6 @@ use procd_store::record::SignalError;
 use procd_sys::message::{self, Tag, Target};
 use procd_sys::terminal::Terminal;
 use procd_sys::{Sent, Signalled, names};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::failure;
@@ -34,13 +34,14 @@ use super::signals::SignalOrder;
 use super::tree::{Shimmed, Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
 use crate::clock::Clock;
-use crate::drain::DrainTask;
+use crate::drain::{DrainTask, LaneReceiver};
 use crate::supervisor::runner::{LossCause, Order, OrderQueue, Report, ReportSender, SpawnFailure};
 
 const SIGINT: i32 = rustix::process::Signal::INT.as_raw();
 const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
 const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
+use waiting::{Event, changed, of};
 pub(super) use watchdog::Watchdog;
 
 /// A killed tree that is not empty is complained of this often.
@@ -99,7 +100,7 @@ pub(super) struct Driver {
     pub(super) input: Option<Stdin>,
     /// Held until the tree is empty, and with it everything that was written to it.
     pub(super) terminal: Option<Arc<Terminal>>,
-    pub(super) signals: mpsc::Receiver<SignalOrder>,
+    pub(super) signals: LaneReceiver<SignalOrder>,
     /// Named signals that are not answered.
     pub(super) named: VecDeque<SignalOrder>,
     pub(super) inspector: Arc<TreeInspector>,
@@ -121,12 +122,14 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) async fn run(mut self) {
+    /// Whatever is not waited in for long has its place on the heap while it lasts: a process at
+    /// rest keeps room for its largest step otherwise.
+    pub(super) async fn run(mut self: Box<Self>) {
         let outcome = self.observe().await;
         match outcome {
-            Outcome::Empty => self.close().await,
-            Outcome::Failed(failure) => self.close_failed(failure).await,
-            Outcome::Lost(cause) => self.close_lost(cause).await,
+            Outcome::Empty => Box::pin(self.close()).await,
+            Outcome::Failed(failure) => Box::pin(self.close_failed(failure)).await,
+            Outcome::Lost(cause) => Box::pin(self.close_lost(cause)).await,
         }
     }
 
@@ -134,24 +137,39 @@ impl Driver {
         loop {
             let is_over = self.is_over();
             if is_over && self.is_group_empty() {
-                self.withhold().await;
+                Box::pin(self.withhold()).await;
                 return Outcome::Empty;
             }
             let due = self.kill.map(|kill| kill.again_at.min(kill.complain_at));
-            tokio::select! {
+            let due = due.map(|due| Box::pin(tokio::time::sleep_until(due)));
+            let change = (is_over || self.is_being_killed())
+                .then(|| Box::pin(changed(&mut self.tree, is_over)));
+            let look = (!is_over && self.watchdog.is_on())
+                .then(|| Box::pin(self.watchdog.look(&self.inspector)));
+            let event = tokio::select! {
                 biased;
-                seen = self.watch.next() => {
-                    if let Some(outcome) = self.on_seen(seen).await {
-                        return outcome;
-                    }
-                }
-                order = self.orders.next() => self.on_order(order).await,
-                Some(order) = self.signals.recv() => self.on_named(order).await,
-                () = until(due), if due.is_some() => self.on_kill_due().await,
-                () = changed(&mut self.tree, is_over) => {}
-                look = self.watchdog.look(&self.inspector), if !is_over => self.on_look(look).await,
+                seen = self.watch.next() => Event::Seen(seen),
+                order = self.orders.next() => Event::Order(order),
+                Some(order) = self.signals.recv() => Event::Named(order),
+                () = of(due) => Event::KillDue,
+                () = of(change) => continue,
+                look = of(look) => Event::Look(look),
+            };
+            if let Some(outcome) = Box::pin(self.handle(event)).await {
+                return outcome;
             }
         }
+    }
+
+    async fn handle(&mut self, event: Event) -> Option<Outcome> {
+        match event {
+            Event::Seen(seen) => return self.on_seen(seen).await,
+            Event::Order(order) => self.on_order(order).await,
+            Event::Named(order) => self.on_named(order).await,
+            Event::KillDue => self.on_kill_due().await,
+            Event::Look(look) => self.on_look(look).await,
+        }
+        None
     }
 
     /// In a test's build a killed tree can be taken for unproven so long; what follows is as if it
@@ -165,6 +183,13 @@ impl Driver {
             }
             tokio::time::sleep_until(end.min(kill.complain_at)).await;
             self.on_kill_due().await;
+        }
+    }
+
+    const fn is_being_killed(&self) -> bool {
+        match &self.tree {
+            Tree::Group(group) => group.is_being_killed(),
+            Tree::Shim(_) => false,
         }
     }
 
@@ -564,24 +589,5 @@ impl Driver {
         if let Some(place) = place {
             self.inspector.show(Some((place, leader)));
         }
-    }
-}
-
-/// Never, without a time.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Until a kill has been carried out, which does not keep the news of the leader's end waiting; else
-/// until a tree whose leader has ended is worth another look.
-async fn changed(tree: &mut Tree, is_over: bool) {
-    match tree {
-        Tree::Group(group) if group.is_being_killed() => group.killed().await,
-        Tree::Group(group) if is_over => group.changed().await,
-        // The shim tells, or the guardian.
-        Tree::Shim(_) | Tree::Group(_) => std::future::pending().await,
     }
 }

@@ -15,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use super::watched::watched_both;
+use crate::drain::{LaneReceiver, LaneSender, Unsent, lane};
 
 /// Requests that wait for the link; a full queue holds its process back.
 const REQUESTS_MAX: usize = 1024;
@@ -44,7 +45,7 @@ pub(super) enum News {
 }
 
 enum Message {
-    Start { key: u64, hold: Hold, descriptors: Vec<OwnedFd>, to: mpsc::Sender<News> },
+    Start { key: u64, hold: Hold, descriptors: Vec<OwnedFd>, to: LaneSender<News> },
     Signal { key: u64, signal: i32, tag: Tag },
     Reap { key: u64 },
     Forget { key: u64 },
@@ -107,8 +108,8 @@ impl GuardianLink {
         key: u64,
         hold: Hold,
         descriptors: Vec<OwnedFd>,
-    ) -> mpsc::Receiver<News> {
-        let (to, news) = mpsc::channel(REPORTS_MAX);
+    ) -> LaneReceiver<News> {
+        let (to, news) = lane(REPORTS_MAX);
         self.send(Message::Start { key, hold, descriptors, to }).await;
         news
     }
@@ -141,7 +142,7 @@ struct Guardian {
 struct Task {
     containment: Containment,
     held: Vec<OwnedFd>,
-    watchers: HashMap<u64, mpsc::Sender<News>>,
+    watchers: HashMap<u64, LaneSender<News>>,
     /// Requests the socket did not take yet.
     waiting: VecDeque<(Request, Vec<OwnedFd>)>,
     status: Arc<Status>,
@@ -281,12 +282,12 @@ impl Task {
         }
         let Some(key) = report.key() else { return };
         let Some(to) = self.watchers.get(&key) else { return };
-        match to.try_send(News::Report(report)) {
+        match to.send(News::Report(report)) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
+            Err(Unsent::Full) => {
                 tracing::error!(key, "bug: more reports than a process can have");
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => {
+            Err(Unsent::Closed) => {
                 self.watchers.remove(&key);
             }
         }
@@ -306,7 +307,7 @@ impl Task {
         }
         for (_, to) in self.watchers.drain() {
             // A full queue cannot be, and a closed one has nobody to tell.
-            drop(to.try_send(News::Lost));
+            drop(to.send(News::Lost));
         }
         guardian::reap_adopted();
     }
@@ -319,7 +320,7 @@ impl Task {
             tokio::select! {
                 () = &mut end => return true,
                 message = inbox.recv() => match message {
-                    Some(Message::Start { to, .. }) => drop(to.try_send(News::Missing)),
+                    Some(Message::Start { to, .. }) => drop(to.send(News::Missing)),
                     Some(Message::Signal { .. } | Message::Reap { .. } | Message::Forget { .. }) => {}
                     None => return false,
                 },

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use crate::drain::{LaneReceiver, LaneSender, Unsent, lane};
 use crate::supervisor::runner::{Delivered, Later, SignalRefusal, SignalTarget, Signaller};
 
 /// Signals of one process that wait for its task, a count.
@@ -19,12 +20,12 @@ pub(super) struct SignalOrder {
 
 /// The way to the task of a process.
 #[derive(Debug)]
-pub(super) struct SignalQueue(mpsc::Sender<SignalOrder>);
+pub(super) struct SignalQueue(LaneSender<SignalOrder>);
 
 impl SignalQueue {
     /// The way, and its end.
-    pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<SignalOrder>) {
-        let (to, orders) = mpsc::channel(SIGNALS_MAX);
+    pub(super) fn new() -> (Arc<Self>, LaneReceiver<SignalOrder>) {
+        let (to, orders) = lane(SIGNALS_MAX);
         (Arc::new(Self(to)), orders)
     }
 }
@@ -37,11 +38,11 @@ impl Signaller for SignalQueue {
     ) -> Later<'_, Result<Delivered, SignalRefusal>> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
-            match self.0.try_send(SignalOrder { signal, target, answer }) {
+            match self.0.send(SignalOrder { signal, target, answer }) {
                 // Its end overtook the signal: nobody was met.
                 Ok(()) => answered.await.unwrap_or_else(|_ended| Ok(Delivered::default())),
-                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Delivered::default()),
-                Err(mpsc::error::TrySendError::Full(_)) => Err(SignalRefusal::Busy),
+                Err(Unsent::Closed) => Ok(Delivered::default()),
+                Err(Unsent::Full) => Err(SignalRefusal::Busy),
             }
         })
     }

@@ -9,21 +9,20 @@ use procd_sys::containment::Containment;
 use procd_sys::message;
 use procd_sys::terminal::Terminal;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
 
 use super::drive::{Driver, Phase, Watchdog};
 use super::fence::Scratch;
-use super::guardian::GuardianLink;
+use super::guardian::{GuardianLink, News};
 use super::input::Stdin;
 use super::inspect::TreeInspector;
-use super::lineage::{Trees, leaf_name};
+use super::lineage::{Grown, Trees, leaf_name};
 use super::materials::{self, Hold, Materials, system_failure};
 use super::plan::Plan;
 use super::signals::SignalOrder;
 use super::tree::{Group, Shimmed, Tree};
 use super::watch::Watch;
 use super::watched::watched_both;
-use crate::drain::{Drains, OutputWriter, Streams};
+use crate::drain::{Drains, LaneReceiver, OutputWriter, Streams};
 use crate::supervisor::runner::{
     Order, OrderQueue, Report, ReportSender, SpawnCause, SpawnFailure,
 };
@@ -40,10 +39,17 @@ pub(super) struct Start {
     pub(super) writer: OutputWriter,
     pub(super) reports: ReportSender,
     pub(super) orders: Arc<OrderQueue>,
-    pub(super) signals: mpsc::Receiver<SignalOrder>,
+    pub(super) signals: LaneReceiver<SignalOrder>,
     pub(super) input: Option<Stdin>,
     pub(super) inspector: Arc<TreeInspector>,
     pub(super) trees: Arc<Trees>,
+}
+
+/// What is known of a process before its plan is used up.
+struct Begun {
+    key: u64,
+    watchdog: Watchdog,
+    grown: Grown,
 }
 
 /// Materials in the hands of the runtime.
@@ -58,18 +64,28 @@ struct Ready {
 }
 
 impl Start {
-    /// The whole life of the process.
+    /// Up to the request for the start; the rest of its life is a task of its own, so that a process
+    /// at rest does not keep the room that its start took.
     pub(super) async fn run(mut self) {
         let key = self.link.mint_key();
-        let watchdog = Watchdog::new(self.plan.watched, self.plan.cpu_seconds_max);
-        let grown = self.trees.grow(key, self.plan.may_connect);
-        let ready = match self.make_ready(key).await {
+        let begun = Begun {
+            key,
+            watchdog: Watchdog::new(self.plan.watched, self.plan.cpu_seconds_max),
+            grown: self.trees.grow(key, self.plan.may_connect),
+        };
+        let mut ready = match self.make_ready(key).await {
             Ok(ready) => ready,
             Err(report) => return self.give_up(report).await,
         };
-        let Ready { descriptors, streams, terminal, tree, shim, kind, scratch } = ready;
-        let news = self.link.ask_start(key, kind, descriptors).await;
-        let driver = Driver {
+        let descriptors = std::mem::take(&mut ready.descriptors);
+        let news = self.link.ask_start(key, ready.kind, descriptors).await;
+        tokio::spawn(Box::new(self.driver(begun, ready, news)).run());
+    }
+
+    fn driver(self, begun: Begun, ready: Ready, news: LaneReceiver<News>) -> Driver {
+        let Begun { key, watchdog, grown } = begun;
+        let Ready { descriptors: _, streams, terminal, tree, shim, kind: _, scratch } = ready;
+        Driver {
             key,
             link: self.link,
             watch: Watch::new(news, shim),
@@ -91,8 +107,7 @@ impl Start {
             grown,
             watchdog,
             _scratch: scratch,
-        };
-        driver.run().await;
+        }
     }
 
     /// Takes the materials, unless a stop came first.

@@ -9,9 +9,9 @@ use procd_sys::channel::{self, Received};
 use procd_sys::message::{self, Report, Stage, Tag};
 use procd_sys::{Signalled, isolation};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc;
 
 use super::guardian::News;
+use crate::drain::LaneReceiver;
 
 /// The tag of a signal whose answer nobody waits for.
 pub(super) const TAG_NONE: Tag = 255;
@@ -71,7 +71,7 @@ pub(super) enum Seen {
 /// The stream.
 #[derive(Debug)]
 pub(super) struct Watch {
-    news: mpsc::Receiver<News>,
+    news: LaneReceiver<News>,
     shim: Option<AsyncFd<OwnedFd>>,
     is_tier_2: bool,
     /// The guardian has told which process the shim is. What the shim itself says waits for that:
@@ -82,7 +82,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(news: mpsc::Receiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
+    pub(super) fn new(news: LaneReceiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
         let is_tier_2 = shim.is_some();
         Self { news, shim, is_tier_2, shim_is_known: false, shim_ended: None }
     }
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn a_shim_is_heard_only_when_it_is_known_who_it_is() {
         let (own, shim) = channel::pair().unwrap();
-        let (guardian, news) = mpsc::channel(4);
+        let (guardian, news) = crate::drain::lane(4);
         let mut watch = Watch::new(news, Some(crate::process::watched::watched_both(own).unwrap()));
         for report in [Report::Started { key: 0, pid: 12 }, Report::Executed { key: 0 }] {
             channel::send(&shim, &report.encode(), &[]).unwrap();
@@ -240,7 +240,7 @@ mod tests {
             };
             assert_eq!(seen, None);
         }
-        guardian.send(News::Report(Report::Started { key: 7, pid: 11 })).await.unwrap();
+        guardian.send(News::Report(Report::Started { key: 7, pid: 11 })).unwrap();
         assert_eq!(watch.next().await, Seen::ShimStarted { pid: 11 });
         assert_eq!(watch.next().await, Seen::Started { pid: 12 });
         assert_eq!(watch.next().await, Seen::Executed);

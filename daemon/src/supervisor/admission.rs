@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::api::{Gate, Prepared, Reply, Started, Ticket};
-use super::entry::{Active, DueTimes, Entry, SpawnAnswer, StartPhase, Storage};
+use super::entry::{Active, DueTimes, Entry, SharedRecord, SpawnAnswer, StartPhase, Storage};
 use super::journal::Tag;
 use super::queue::{QueuedStart, Wish};
 use super::refusal::Refusal;
@@ -109,7 +109,8 @@ impl Task {
         let reports = ReportSender::new(handle, self.reports.clone());
         let running = launch(StartContext { handle, owner, writer, reports });
         crate::failpoint::hit("spawn-requested");
-        let snapshot = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
+        let record = SharedRecord::new(record);
+        let snapshot = Snapshot { generation: 0, record: record.share(), durable: true };
         let number = self.table.mint_number();
         let mut replies = joined;
         replies.push(reply);

@@ -8,10 +8,10 @@ use procd_core::state::ProcessState;
 use procd_core::{Action, Event, Handle, Life, Owner, Step, StopMode, step};
 use procd_store::event::{Event as ProcessEvent, EventError, EventKind};
 use procd_store::log::{LogRecord, Submitted};
-use procd_store::record::{Record, SignalError};
+use procd_store::record::SignalError;
 use tokio::time::Instant;
 
-use super::entry::{SpawnAnswer, shorten, take_due};
+use super::entry::{SharedRecord, SpawnAnswer, shorten, take_due};
 use super::journal::{COMPANY, Tag};
 use super::refusal::Refusal;
 use super::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd};
@@ -26,12 +26,12 @@ const SIGNAL_ERRORS_MAX: usize = 16;
 
 /// Makes an event of a record, and its batch.
 pub(super) trait MakeBatch:
-    FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
+    FnOnce(&mut SharedRecord) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
 {
 }
 
 impl<F> MakeBatch for F where
-    F: FnOnce(&mut Record) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
+    F: FnOnce(&mut SharedRecord) -> Result<(ProcessEvent, Vec<LogRecord>), EventError>
 {
 }
 
@@ -224,7 +224,7 @@ impl Task {
             entry.record.leftovers = leftovers;
         }
         entry.show(true);
-        self.publish(handle, super::records::leader_exit_batch);
+        self.publish(handle, |record| super::records::leader_exit_batch(record));
     }
 
     /// A foreground start is handed over to the background. Once the end is entered there is no

@@ -40,7 +40,7 @@ impl Task {
         let after = entry.record.started_at.unwrap_or(entry.record.created_at);
         entry.record.finished_at = Some(self.clock.wall_after(after));
         entry.storage = Storage::EndPending(None);
-        entry.left = left;
+        entry.left = left.map(Box::new);
         self.submit_end(handle);
     }
 
@@ -52,7 +52,7 @@ impl Task {
         } else {
             EventKind::Completed
         };
-        match super::records::terminal_batch(&entry.record, kind, entry.left.clone()) {
+        match super::records::terminal_batch(&entry.record, kind, entry.left.as_deref().cloned()) {
             Ok((events, notification, batch)) => {
                 let ended_at = entry.record.finished_at.unwrap_or(entry.record.created_at);
                 let submitted = self.journal.submit(Tag::End(handle), batch);

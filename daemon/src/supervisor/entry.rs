@@ -1,5 +1,6 @@
 //! One process in the table: its life, its record, and what only exists while it is active.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(super) struct Entry {
     pub(super) number: u64,
     pub(super) life: Life,
     /// The record as decided; may be ahead of what is shown.
-    pub(super) record: Record,
+    pub(super) record: SharedRecord,
     /// The number of its latest record in the log.
     pub(super) seq: u64,
     /// Its events with their numbers, for the manifest's file.
@@ -40,7 +41,36 @@ pub(super) struct Entry {
     pub(super) active: Option<Active>,
     pub(super) storage: Storage,
     /// The event that it left its workspace, for the terminal batch.
-    pub(super) left: Option<Event>,
+    pub(super) left: Option<Box<Event>>,
+}
+
+/// A record that its readers share until it is changed.
+#[derive(Debug, Clone)]
+pub(super) struct SharedRecord(Arc<Record>);
+
+impl SharedRecord {
+    pub(super) fn new(record: Record) -> Self {
+        Self(Arc::new(record))
+    }
+
+    /// As it is now; a later change is not seen there.
+    pub(super) fn share(&self) -> Arc<Record> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Deref for SharedRecord {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        &self.0
+    }
+}
+
+impl DerefMut for SharedRecord {
+    fn deref_mut(&mut self) -> &mut Record {
+        Arc::make_mut(&mut self.0)
+    }
 }
 
 /// How far the end of a process is on its way to disk.
@@ -159,7 +189,7 @@ impl Entry {
 
     /// Shows the record as it is decided now.
     pub(super) fn show(&self, durable: bool) {
-        let record = Arc::new(self.record.clone());
+        let record = self.record.share();
         self.shown.send_modify(|snapshot| {
             snapshot.generation += 1;
             snapshot.record = record;

@@ -32,6 +32,8 @@ impl Task {
         }
         let owner = entry.owner;
         let mut fresh = Vec::new();
+        // There are few, and most processes live long with the first of them.
+        entry.events.reserve_exact(events.len());
         for (event, submitted) in events.into_iter().zip(submitted.iter().skip(1)) {
             // An event that was there already is not kept twice.
             if submitted.appended {

@@ -5,6 +5,7 @@
 use procd_core::{Handle, SessionId};
 use procd_store::log::{LogRecord, Removal};
 use procd_store::manifest::ManifestFile;
+use procd_store::record::Record;
 
 use super::api::{Caller, Pinned, Reply};
 use super::entry::{Entry, Storage};
@@ -198,7 +199,7 @@ impl Task {
         let Some(entry) = self.table.get_mut(handle) else { return };
         entry.storage = Storage::Writing { is_outdated: false };
         self.storage.write_manifest(ManifestFile {
-            record: entry.record.clone(),
+            record: Record::clone(&entry.record),
             events: entry.events.clone(),
             notification_seq: entry.notification_seq,
         });
@@ -206,6 +207,6 @@ impl Task {
 }
 
 /// Bytes of output that are kept.
-pub(super) const fn retained(entry: &Entry) -> u64 {
+pub(super) fn retained(entry: &Entry) -> u64 {
     entry.record.total_bytes.saturating_sub(entry.record.retained_from)
 }

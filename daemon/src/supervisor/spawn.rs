@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::api::{Prepared, Preparer};
-use super::entry::{Entry, Storage as EndStorage};
+use super::entry::{Entry, SharedRecord, Storage as EndStorage};
 use super::feed::Feed;
 use super::figures::Beat;
 use super::handle::Supervisor;
@@ -249,7 +249,8 @@ impl Task {
             escalated: record.escalated,
         };
         let leader = record.leader.as_ref().map(procd_store::record::LeaderRecord::end);
-        let shown = Snapshot { generation: 0, record: Arc::new(record.clone()), durable: true };
+        let record = SharedRecord::new(record);
+        let shown = Snapshot { generation: 0, record: record.share(), durable: true };
         let number = self.table.mint_number();
         let storage = match (is_lost, is_on_disk) {
             (true, _) => EndStorage::EndPending(None),

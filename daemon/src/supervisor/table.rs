@@ -11,7 +11,8 @@ use super::refusal::Refusal;
 /// All processes the daemon knows.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: HashMap<Handle, Entry>,
+    /// Boxed: a table of large values is half empty after it has grown.
+    entries: HashMap<Handle, Box<Entry>>,
     by_age: BTreeMap<u64, Handle>,
     by_session: HashMap<SessionId, BTreeMap<u64, Handle>>,
     next_number: u64,
@@ -30,7 +31,7 @@ impl Table {
         let (handle, number, session) = (entry.handle, entry.number, entry.owner.session);
         self.by_age.insert(number, handle);
         self.by_session.entry(session).or_default().insert(number, handle);
-        self.entries.insert(handle, entry);
+        self.entries.insert(handle, Box::new(entry));
     }
 
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
@@ -44,7 +45,7 @@ impl Table {
                 of_session.remove();
             }
         }
-        Some(entry)
+        Some(*entry)
     }
 
     pub(super) fn contains(&self, handle: Handle) -> bool {
@@ -65,16 +66,16 @@ impl Table {
     }
 
     pub(super) fn get(&self, handle: Handle) -> Option<&Entry> {
-        self.entries.get(&handle)
+        self.entries.get(&handle).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, handle: Handle) -> Option<&mut Entry> {
-        self.entries.get_mut(&handle)
+        self.entries.get_mut(&handle).map(Box::as_mut)
     }
 
     /// The entry if `caller` has authority over it: unknown and foreign get the same answer.
     pub(super) fn find(&self, caller: Caller, handle: Handle) -> Result<&Entry, Refusal> {
-        let entry = self.entries.get(&handle);
+        let entry = self.get(handle);
         let entry = entry.filter(|entry| may_touch(caller, entry));
         entry.ok_or_else(|| self.absent(caller, handle))
     }
@@ -86,12 +87,12 @@ impl Table {
         handle: Handle,
     ) -> Result<&mut Entry, Refusal> {
         let absent = self.absent(caller, handle);
-        let entry = self.entries.get_mut(&handle);
+        let entry = self.get_mut(handle);
         entry.filter(|entry| may_touch(caller, entry)).ok_or(absent)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+        self.entries.values().map(Box::as_ref)
     }
 
     /// Newest first; of one session, or of all.
@@ -101,7 +102,7 @@ impl Table {
             Some(session) => self.by_session.get(&session),
         };
         let handles = order.into_iter().flat_map(|order| order.values().rev());
-        handles.filter_map(|handle| self.entries.get(handle))
+        handles.filter_map(|handle| self.get(*handle))
     }
 
     /// The handles of a session's processes that have not ended for its readers.

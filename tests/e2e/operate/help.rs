@@ -1,9 +1,11 @@
 //! The help of each command, kept as text: what it says changes only on purpose. `PROCD_BLESS=1`
 //! writes it anew.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use procd_tests::{Setup, Tier, run::ctl};
+
+use super::golden::same_as_kept;
 
 const COMMANDS: [&str; 28] = [
     "run",
@@ -36,26 +38,11 @@ const COMMANDS: [&str; 28] = [
     "shutdown",
 ];
 
-#[expect(clippy::disallowed_methods, reason = "asked for by whoever changes a help on purpose")]
-fn is_blessed() -> bool {
-    std::env::var("PROCD_BLESS").is_ok()
-}
-
-/// Holds `text` against the file kept under `name`.
-fn same_as_kept(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/golden/help").join(name);
-    if is_blessed() {
-        fs::write(&path, text).unwrap();
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, kept, "{} differs: see PROCD_BLESS", path.display());
-}
-
 #[test]
 fn every_command_has_its_help_and_the_list_has_every_command() {
     let daemon = Setup::new(Tier::Shim).prepare();
     let whole = ctl(&daemon, &["--help"]).success();
-    same_as_kept("procctl.txt", &whole);
+    same_as_kept("help/procctl.txt", &whole);
     let listed: Vec<&str> = whole
         .lines()
         .skip_while(|line| *line != "Commands:")
@@ -67,7 +54,7 @@ fn every_command_has_its_help_and_the_list_has_every_command() {
     assert_eq!(listed, COMMANDS);
     for command in COMMANDS {
         let help = ctl(&daemon, &[command, "--help"]).success();
-        same_as_kept(&format!("{command}.txt"), &help);
+        same_as_kept(&format!("help/{command}.txt"), &help);
     }
 }
 

@@ -92,8 +92,7 @@ fn each_series_is_moved_by_what_it_counts() {
     until(&daemon, "procd_ends_total{state=\"lost_on_restore\"}", |count| count == 1.0);
     assert!(ctl(&daemon, &["inspect", &lost]).success().contains("lost_on_restore"));
     let after = series(&daemon);
-    // A tree that cannot be ended and one that escapes are rare: tests of the daemon's own crates
-    // make them. Here they are there.
+    // Moved by `containment`: a tree that is not proven empty, one that leaves its control group.
     for name in ["procd_teardown_failures_total", "procd_escaped_total"] {
         assert_eq!(after[name], 0.0, "{name}");
     }

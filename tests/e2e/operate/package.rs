@@ -57,3 +57,19 @@ fn the_package_holds_binaries_units_completions_and_pages() {
     let fields = done(binaries::command("dpkg-deb"), &["--field", package.to_str().unwrap()]);
     assert!(fields.text().contains("Package: procd\n"), "{fields:?}");
 }
+
+#[test]
+fn the_install_target_puts_the_same_in_place_below_its_prefix() {
+    let folder = Folder::new();
+    let mut command = binaries::command(root().join("packaging/install.sh"));
+    command.env("BIN", binaries::folder()).env("PREFIX", "/usr/local");
+    done(command, &[folder.path().to_str().unwrap()]);
+    let prefix = folder.path().join("usr/local");
+    let ran = done(binaries::command(prefix.join("bin/procctl")), &["--version"]);
+    assert!(ran.text().starts_with("procctl "), "{ran:?}");
+    let unit = std::fs::read_to_string(prefix.join("lib/systemd/user/procd.service")).unwrap();
+    assert!(unit.contains("/usr/local/bin/procd"), "{unit}");
+    for path in ["share/man/man1/procctl.1.gz", "share/bash-completion/completions/procctl"] {
+        assert!(prefix.join(path).is_file(), "no {path}");
+    }
+}

@@ -103,7 +103,13 @@ fn attach(daemon: &Daemon, opened: &Value) -> Owner {
 fn output(daemon: &Daemon, stage: &Stage, process: &str, noise: &Noise, record: &Value) {
     let opened = stage.book().sessions[noise.session].clone();
     let mut owner = attach(daemon, &opened);
-    assert!(number(record, "total_bytes") >= noise.told, "{} had been told: {record}", noise.told);
+    // Bytes of a full disk that only memory had are gone with the daemon.
+    let may_be_short = record["state"] == "lost_on_restore" && stage.book().may_have_holes;
+    let total = number(record, "total_bytes");
+    assert!(total >= noise.told || may_be_short, "{} had been told: {record}", noise.told);
+    if let Some(known) = stage.book().noise.get_mut(process) {
+        known.told = total;
+    }
     if record["state"] == "exited" {
         assert_eq!(number(record, "total_bytes"), noise.bytes, "{record}");
     }

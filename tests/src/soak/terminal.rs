@@ -26,7 +26,17 @@ pub(super) fn feed(stage: &Stage, name: &'static str, mut seed: Seed) {
 fn input(line: &mut Line<'_>, process: &str, more: Value) -> Option<Value> {
     let mut params = json!({"process_id": process});
     crate::owner::merge(&mut params, more);
-    line.ok("process/input", params)
+    match line.call("process/input", params)? {
+        Ok(result) => Some(result),
+        Err(error) => {
+            // Unless a shutdown has ended it.
+            let entry = line.output(process, json!({"limit_bytes": 1}))?;
+            if !is_cut_short(&entry) {
+                line.refused("process/input", &error);
+            }
+            None
+        }
+    }
 }
 
 fn words(seed: &mut Seed) -> Vec<String> {

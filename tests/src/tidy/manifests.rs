@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("procd-mcp", &["procd-client", "procd-protocol"]),
     ("procd-bench", &["procd-client", "procd-protocol", "procd-text"]),
     ("procd-fuzz", &["procd-protocol", "procd-text", "procd-store"]),
+    ("procd-guards", &["procd-protocol", "procd-core", "procd-text"]),
     ("procd", &["procd-protocol", "procd-core", "procd-text", "procd-sys", "procd-store"]),
     ("procd-tests", &["procd-client", "procd-protocol"]),
 ];

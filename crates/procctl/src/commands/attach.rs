@@ -6,10 +6,13 @@
 
 mod keys;
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use procd_client::Process;
-use procd_protocol::v1::{InputParams, Page};
+use procd_protocol::v1::{InputParams, Page, SignalTarget};
 use procd_protocol::{ErrorCode, Open};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use self::keys::{Keys, Typed};
 use super::exit_code;
@@ -20,12 +23,14 @@ use crate::arguments::Attach;
 use crate::exit::{Code, CtlError};
 use crate::link::{Links, Target};
 use crate::print;
-use crate::screen::{self, Raw};
+use crate::screen::{self, Ends, Raw};
 
 /// What is shown again of what came before: enough for a full screen.
 const BEFORE_BYTES: i64 = 64 * 1024;
 /// Bytes asked for at once.
 const PAGE_BYTES_MAX: u64 = 256 * 1024;
+/// When a program is told its size again.
+const REMINDERS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 /// Puts back what a full-screen program may have left: the main screen, the cursor, colours, the
 /// mouse, pasting, the keypad.
 const FAREWELL: &str = "\u{1b}[?1049l\u{1b}[?25h\u{1b}[0m\u{1b}[?1000l\u{1b}[?1002l\u{1b}[?1006l\u{1b}[?2004l\u{1b}[?1l\u{1b}>\r\n";
@@ -37,18 +42,27 @@ pub(crate) async fn attach(links: &Links, attach: &Attach) -> Result<u8, CtlErro
     let keys = Keys::parse(&attach.detach_keys)?;
     let target = links.find(&attach.id).await?;
     let record = target.process.inspect().await?.record;
-    if target.is_operator && !attach.no_stdin {
-        print::message("another session's process: this is a view of it, nothing is passed on");
-    }
-    let takes_input = !target.is_operator && !attach.no_stdin;
     let is_terminal = record.tty.is_some();
+    let takes_input = !target.is_operator && !attach.no_stdin;
+    let is_screen = is_terminal && screen::is_interactive();
+    if target.is_operator && !attach.no_stdin {
+        let leave = if is_screen { "; Ctrl-C leaves it" } else { "" };
+        let what = "another session's process: this is a view of it, nothing is passed on";
+        print::message(&format!("{what}{leave}"));
+    }
     let viewer = Viewer { target, reason: attach.reason.clone(), is_terminal };
-    let end = if takes_input && is_terminal && screen::is_interactive() {
-        viewer.converse(keys).await?
-    } else {
-        viewer.look(takes_input).await?
+    let left = match (is_screen, takes_input) {
+        (true, true) => {
+            let mut ends = Ends::install()?;
+            tokio::select! {
+                left = viewer.converse(keys, Drawn::Elsewhere) => left?,
+                code = ends.next() => Left::Signalled(code),
+            }
+        }
+        (true, false) => viewer.watch(keys).await?,
+        (false, _) => viewer.look(takes_input).await?,
     };
-    Ok(tell_end(end.as_ref(), &attach.id))
+    Ok(tell_end(left, &attach.id))
 }
 
 /// Starts looking at a process that was just started here, and types into it.
@@ -58,28 +72,53 @@ pub(crate) async fn converse(target: Target, detach_keys: &str) -> Result<u8, Ct
     let keys = Keys::parse(detach_keys)?;
     let name = target.process.id().to_string();
     let viewer = Viewer { target, reason: None, is_terminal: true };
-    let end = if screen::is_interactive() {
-        viewer.converse(keys).await?
+    let left = if screen::is_interactive() {
+        viewer.converse(keys, Drawn::Here).await?
     } else {
         viewer.look(true).await?
     };
-    Ok(tell_end(end.as_ref(), &name))
+    Ok(tell_end(left, &name))
 }
 
 /// The detach keys of `attach`, unless others are given.
 pub(crate) const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
-fn tell_end(end: Option<&Page>, name: &str) -> u8 {
-    match end {
-        None => {
+/// Why a viewer went.
+enum Left {
+    /// The process has ended.
+    Ended(Box<Page>),
+    /// By the detach keys.
+    Detached,
+    /// A signal ended this program, which exits with that code.
+    Signalled(u8),
+}
+
+fn tell_end(left: Left, name: &str) -> u8 {
+    match left {
+        Left::Detached => {
             print::message(&format!("detached; `procctl attach {name}` comes back"));
             Code::Ok.number()
         }
-        Some(page) => {
-            print::message(&format!("the process is {}", page.state.as_str()));
-            exit_code(page.state.as_str(), page.exit_code, page.leader.as_ref())
+        Left::Ended(page) => {
+            let code = exit_code(page.state.as_str(), page.exit_code, page.leader.as_ref());
+            let how = match page.exit_code {
+                Some(code) => format!(", code {code}"),
+                None => String::new(),
+            };
+            print::message(&format!("the process has ended: {}{how}", page.state.as_str()));
+            code
         }
+        Left::Signalled(code) => code,
     }
+}
+
+/// For which window a program has drawn itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drawn {
+    /// For this one: it was started with its size.
+    Here,
+    /// For another, or none.
+    Elsewhere,
 }
 
 struct Viewer {
@@ -90,9 +129,9 @@ struct Viewer {
 
 impl Viewer {
     /// The output alone, and for an owner the lines of stdin.
-    async fn look(&self, takes_input: bool) -> Result<Option<Page>, CtlError> {
+    async fn look(&self, takes_input: bool) -> Result<Left, CtlError> {
         if !takes_input {
-            return self.show().await.map(Some);
+            return self.show().await;
         }
         let pipe = Pipe(self.target.process.clone());
         let mut typed = screen::typed();
@@ -107,24 +146,35 @@ impl Viewer {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            end = self.show() => end.map(Some),
-            () = passing => Ok(None),
+            end = self.show() => end,
+            () = passing => Ok(Left::Detached),
         }
     }
 
-    /// A terminal in a terminal. None when the detach keys were pressed.
-    async fn converse(&self, keys: Keys) -> Result<Option<Page>, CtlError> {
+    /// A terminal in a terminal.
+    async fn converse(&self, keys: Keys, drawn: Drawn) -> Result<Left, CtlError> {
         let process = &self.target.process;
-        let mut resized = signal(SignalKind::window_change()).map_err(|source| CtlError::Io {
-            what: "cannot take over signals".to_owned(),
-            source,
-        })?;
+        let mut resized = screen::resized()?;
         let _raw = Raw::take(FAREWELL)?;
-        self.draw_again().await?;
+        if drawn == Drawn::Elsewhere {
+            self.draw_again().await?;
+        }
         tokio::select! {
-            end = self.show() => end.map(Some),
-            typed = pass_on(process, keys) => typed.map(|()| None),
-            sized = follow_size(process, &mut resized) => sized.map(|()| None),
+            end = self.show() => end,
+            typed = pass_on(process, keys) => typed.map(|()| Left::Detached),
+            sized = follow_size(process, &mut resized) => sized.map(|()| Left::Detached),
+            never = self.remind(), if drawn == Drawn::Elsewhere => match never {},
+        }
+    }
+
+    /// What a terminal shows, in a terminal, and nothing is typed into it. Its size stays as it is.
+    async fn watch(&self, keys: Keys) -> Result<Left, CtlError> {
+        let mut ends = Ends::install()?;
+        let _raw = Raw::take(FAREWELL)?;
+        tokio::select! {
+            end = self.show() => end,
+            () = until_left(keys) => Ok(Left::Detached),
+            code = ends.next() => Ok(Left::Signalled(code)),
         }
     }
 
@@ -141,8 +191,19 @@ impl Viewer {
         Ok(())
     }
 
+    /// Tells the program again to look at its size: one that was just starting may have read the
+    /// first of the two sizes and missed the signal that told of the second.
+    async fn remind(&self) -> Infallible {
+        for pause in REMINDERS {
+            tokio::time::sleep(pause).await;
+            // Whatever is wrong with it, the view tells.
+            self.target.process.signal("SIGWINCH", SignalTarget::Foreground).await.ok();
+        }
+        std::future::pending().await
+    }
+
     /// Shows what came lately and what comes, through the end.
-    async fn show(&self) -> Result<Page, CtlError> {
+    async fn show(&self) -> Result<Left, CtlError> {
         let mut follow = self.target.process.follow().base64().limit_bytes(PAGE_BYTES_MAX);
         if self.is_terminal {
             follow = follow.from(-BEFORE_BYTES);
@@ -162,8 +223,22 @@ impl Viewer {
             }
             last = Some(page);
         }
+        let last = last.map(|page| Left::Ended(Box::new(page)));
         last.ok_or_else(|| CtlError::Answer("the daemon told no end of the process".to_owned()))
     }
+}
+
+/// Until the detach keys are pressed, or the key that interrupts.
+async fn until_left(mut keys: Keys) {
+    const INTERRUPT: u8 = 0x03;
+    let mut typed = screen::typed();
+    while let Some(bytes) = typed.recv().await {
+        if keys.take(&bytes).is_detached || bytes.contains(&INTERRUPT) {
+            return;
+        }
+    }
+    // The keyboard is gone, the view stays.
+    std::future::pending().await
 }
 
 /// Passes on what is typed, until the detach keys come.

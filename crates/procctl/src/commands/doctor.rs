@@ -188,8 +188,11 @@ fn of_status(status: &StatusResult) -> Vec<Finding> {
     findings.push(match lowered {
         0 => ok("settings", "none was lowered to fit another"),
         count => {
-            let next = Some("`procctl config` names them");
-            finding("settings", Grade::Hint, format!("{count} were lowered to fit others"), next)
+            let found = match count {
+                1 => "1 was lowered to fit another".to_owned(),
+                _ => format!("{count} were lowered to fit others"),
+            };
+            finding("settings", Grade::Hint, found, Some("`procctl config` names them"))
         }
     });
     findings

@@ -1,18 +1,19 @@
 //! `procctl events`: the journal of the own session, or of all, and what happens from now on.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use jiff::Timestamp;
+use procd_client::{EventsRequest, Numbered, Operator};
 use procd_protocol::SessionId;
-use procd_protocol::v1::{Event, EventRecord, Scope, SubscribeParams};
+use procd_protocol::v1::Event;
+use serde::Serialize;
 
 use super::sessions;
 use crate::arguments::{Events, Role, Since};
 use crate::exit::CtlError;
-use crate::link::{Links, StartDaemon};
+use crate::link::{Link, Links, StartDaemon};
 use crate::print::{self, Format};
 use crate::render::{cut, printable};
-use crate::stream::{Item, Stream};
 
 /// Characters of a handle and of a session that a line shows.
 const NAME_CHARS: usize = 8;
@@ -36,85 +37,92 @@ pub(crate) async fn events(links: &Links, events: &Events, format: Format) -> Re
 
 /// The own session: one subscription, from the number asked for on.
 async fn own(links: &Links, events: &Events, shower: &mut Shower) -> Result<(), CtlError> {
-    let Some(mut stream) = links.stream_as_owner(StartDaemon::IfUsed).await? else {
+    let Some(Link::Owner(session)) = links.owner(StartDaemon::IfUsed).await? else {
         return Ok(());
     };
-    let from_seq = Some(first_number(events.since));
-    let scope = Some(Scope::Session);
-    let params = SubscribeParams { from_seq, scope, ..SubscribeParams::default() };
-    read(&mut stream, &params, events.follow, shower).await
+    let request = session.events().whole_session().from(first_number(events.since));
+    read(request, events.follow, shower).await
 }
 
 /// All sessions: the journal of each, in the order of what happened, then live from all.
 async fn all(links: &Links, events: &Events, shower: &mut Shower) -> Result<(), CtlError> {
+    let operator = operator(links).await?;
     // Subscribed before the journals are read, so that nothing falls in between.
-    let mut live = links.stream_as_operator(StartDaemon::IfUsed).await?;
-    let mut seen = HashMap::new();
-    if events.follow {
-        live.call(&SubscribeParams::default()).await?;
-    }
+    let live = if events.follow { Some(operator.events().subscribe().await?) } else { None };
     let mut past = Vec::new();
     for session in sessions::all(links).await? {
         let mut earliest = None;
-        for record in journal(links, session.session_id, first_number(events.since)).await? {
-            earliest = earliest.max(happened(&record));
-            past.push((earliest, record));
+        for entry in journal(&operator, session.session_id, first_number(events.since)).await? {
+            earliest = earliest.max(happened(&entry));
+            past.push((earliest, entry));
         }
     }
     past.sort_by_key(|(at, _)| *at);
-    for (_, record) in past {
-        seen.insert(record.event.event_id, ());
-        shower.show(&record)?;
+    let mut seen = HashSet::new();
+    for (_, entry) in past {
+        seen.insert(entry.event.event_id);
+        shower.show(entry)?;
     }
-    if !events.follow {
-        return Ok(());
-    }
+    let Some(mut live) = live else { return Ok(()) };
     loop {
-        if let Item::Event(record) = live.next().await?
-            && seen.remove(&record.event.event_id).is_none()
-        {
-            shower.show(&record)?;
+        let entry = Entry::from(live.next().await?);
+        if !seen.remove(&entry.event.event_id) {
+            shower.show(entry)?;
         }
+    }
+}
+
+async fn operator(links: &Links) -> Result<Operator, CtlError> {
+    match links.operator(StartDaemon::IfUsed).await? {
+        Link::Operator(operator) => Ok(operator),
+        Link::Owner(_) => Err(CtlError::Answer("this connection is no operator's".to_owned())),
     }
 }
 
 async fn journal(
-    links: &Links,
+    operator: &Operator,
     session: SessionId,
     from: u64,
-) -> Result<Vec<EventRecord>, CtlError> {
-    let mut stream = links.stream_as_operator(StartDaemon::Never).await?;
-    let params = SubscribeParams {
-        from_seq: Some(from),
-        session_id: Some(session),
-        ..SubscribeParams::default()
-    };
+) -> Result<Vec<Entry>, CtlError> {
     let mut kept = Shower { format: Format::Json, since: None, list: Vec::new() };
-    read(&mut stream, &params, false, &mut kept).await?;
+    read(operator.events().session(session).from(from), false, &mut kept).await?;
     Ok(kept.list)
 }
 
 /// Reads a subscription up to the last event there was, or for ever.
-async fn read(
-    stream: &mut Stream,
-    params: &SubscribeParams,
-    follows: bool,
-    shower: &mut Shower,
-) -> Result<(), CtlError> {
-    let begun = stream.call(params).await?;
+async fn read(request: EventsRequest, follows: bool, shower: &mut Shower) -> Result<(), CtlError> {
+    let mut events = request.subscribe().await?;
+    let begun = events.begun().clone();
+    // The first event tells of it once more.
+    let mut gap_is_told = begun.gap;
     if begun.gap {
         print::message("events before these are not kept any more: their records were removed");
     }
     let mut reached = begun.last_seq == 0 || begun.first_kept_seq > begun.last_seq;
     while follows || !reached {
-        let Item::Event(record) = stream.next().await? else { continue };
-        if record.gap {
+        let entry = Entry::from(events.next().await?);
+        if entry.gap && !std::mem::take(&mut gap_is_told) {
             print::message("some events were dropped before they could be sent");
         }
-        reached |= record.seq >= begun.last_seq;
-        shower.show(&record)?;
+        reached |= entry.seq >= begun.last_seq;
+        shower.show(entry)?;
     }
     Ok(())
+}
+
+/// An event as it is shown.
+#[derive(Debug, Clone, Serialize)]
+struct Entry {
+    seq: u64,
+    event: Event,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    gap: bool,
+}
+
+impl From<Numbered> for Entry {
+    fn from(Numbered { seq, event, gap }: Numbered) -> Self {
+        Self { seq, event, gap }
+    }
 }
 
 const fn first_number(since: Option<Since>) -> u64 {
@@ -125,8 +133,8 @@ const fn first_number(since: Option<Since>) -> u64 {
 }
 
 /// When it happened, as far as an event tells: its last stamp, which may be earlier.
-fn happened(record: &EventRecord) -> Option<Timestamp> {
-    let event = &record.event;
+fn happened(entry: &Entry) -> Option<Timestamp> {
+    let event = &entry.event;
     let stamps = [event.finished_at.as_ref(), event.started_at.as_ref(), Some(&event.created_at)];
     stamps.into_iter().flatten().next()?.parse().ok()
 }
@@ -139,21 +147,21 @@ fn has_own_time(event: &Event) -> bool {
 struct Shower {
     format: Format,
     since: Option<Since>,
-    list: Vec<EventRecord>,
+    list: Vec<Entry>,
 }
 
 impl Shower {
-    fn show(&mut self, record: &EventRecord) -> Result<(), CtlError> {
+    fn show(&mut self, entry: Entry) -> Result<(), CtlError> {
         if let Some(Since::Moment(since)) = self.since
-            && happened(record).is_some_and(|at| at < since)
+            && happened(&entry).is_some_and(|at| at < since)
         {
             return Ok(());
         }
         match self.format {
-            Format::Table => print::data(format!("{}\n", line(record)).as_bytes()),
-            Format::Jsonl => print::document(self.format, record),
+            Format::Table => print::data(format!("{}\n", line(&entry)).as_bytes()),
+            Format::Jsonl => print::document(self.format, &entry),
             Format::Json => {
-                self.list.push(record.clone());
+                self.list.push(entry);
                 Ok(())
             }
         }
@@ -161,14 +169,14 @@ impl Shower {
 }
 
 /// One line: when, which number of which session, what, of which process.
-fn line(record: &EventRecord) -> String {
-    let event = &record.event;
+fn line(entry: &Entry) -> String {
+    let event = &entry.event;
     let mark = if has_own_time(event) { ' ' } else { '>' };
-    let at = happened(record).map_or_else(String::new, |at| format!("{mark}{at:.3}"));
+    let at = happened(entry).map_or_else(String::new, |at| format!("{mark}{at:.3}"));
     let mut line = format!(
         "{at:<25}  {:<8}  {:>6}  {:<17}  {:<8}  {}",
         cut(&event.session_id.to_string().replace('-', ""), NAME_CHARS + 1).trim_end_matches('…'),
-        record.seq,
+        entry.seq,
         event.kind.as_str(),
         event.process_id.to_string().get(..NAME_CHARS).unwrap_or_default(),
         event.state.as_str(),
@@ -191,16 +199,16 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line() {
-        let record: EventRecord = serde_json::from_str(
-            r#"{"for":1,"seq":7,"event":{"event_id":"1b9e7a52-0000-4000-8000-000000000009",
+        let event: Event = serde_json::from_str(
+            r#"{"event_id":"1b9e7a52-0000-4000-8000-000000000009",
             "kind":"completed","session_id":"1b9e7a52-0000-4000-8000-000000000001",
             "loop_id":"1b9e7a52-0000-4000-8000-000000000002","process_id":"AAAAAAAAAAAAAAAAAAAAAA",
             "origin":"1b9e7a52-0000-4000-8000-000000000003","state":"exited","exit_code":3,
-            "created_at":"2026-11-30T21:00:00Z","finished_at":"2026-11-30T21:00:01.5Z"}}"#,
+            "created_at":"2026-11-30T21:00:00Z","finished_at":"2026-11-30T21:00:01.5Z"}"#,
         )
         .unwrap();
         assert_eq!(
-            line(&record),
+            line(&Entry { seq: 7, event, gap: false }),
             " 2026-11-30T21:00:01.500Z  1b9e7a52       7  completed          AAAAAAAA  exited, code 3"
         );
     }

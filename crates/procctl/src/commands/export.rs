@@ -5,16 +5,16 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use procd_protocol::v1::{ExportParams, ExportResult};
+use procd_client::{Exported, Piece};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::time::{Duration, Instant};
 
 use crate::arguments::Export;
 use crate::exit::CtlError;
-use crate::link::{Links, StartDaemon};
+use crate::link::Links;
 use crate::print::{self, Format};
 use crate::render::bytes;
-use crate::stream::{Item, Stream};
 
 /// Between two pictures of the bar.
 const BAR_EVERY: Duration = Duration::from_millis(100);
@@ -28,34 +28,24 @@ pub(crate) async fn export(links: &Links, export: &Export, format: Format) -> Re
     let target = links.find(&export.id).await?;
     let record = target.process.inspect().await?.record;
     let wanted = record.total_bytes.saturating_sub(record.retained_from);
-    let params = ExportParams {
-        process_id: target.process.id(),
-        from_cursor: None,
-        reason: export.reason.clone().filter(|_| target.is_operator),
-    };
-    let stream = if target.is_operator {
-        links.stream_as_operator(StartDaemon::Never).await?
-    } else {
-        let own = links.stream_as_owner(StartDaemon::Never).await?;
-        own.ok_or_else(|| CtlError::NoSuchProcess(export.id.clone()))?
-    };
+    let mut export_of = target.process.export();
+    if let Some(reason) = export.reason.clone().filter(|_| target.is_operator) {
+        export_of = export_of.reason(reason);
+    }
     let to_file = export.output.as_deref().filter(|path| *path != Path::new("-"));
-    let bar = Bar::new(wanted);
+    // Not over the data itself.
+    let is_seen = to_file.is_some() || !std::io::stdout().is_terminal();
+    let bar = Bar::new(wanted, is_seen && std::io::stderr().is_terminal());
     let result = match to_file {
-        Some(path) => save(stream, &params, path, bar).await?,
-        None => copy(stream, &params, &mut std::io::stdout().lock(), bar).await?,
+        Some(path) => save(export_of, path, bar).await?,
+        None => copy(export_of, &mut std::io::stdout().lock(), bar).await?,
     };
     tell(&result, to_file, format)?;
     Ok(0)
 }
 
 /// Writes beside the file and moves it into place when it is whole.
-async fn save(
-    stream: Stream,
-    params: &ExportParams,
-    path: &Path,
-    bar: Bar,
-) -> Result<ExportResult, CtlError> {
+async fn save(export: procd_client::Export, path: &Path, bar: Bar) -> Result<Saved, CtlError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
@@ -64,7 +54,7 @@ async fn save(
         move |source| CtlError::Io { what, source }
     };
     let mut file = File::create(&part).map_err(failed("make", &part))?;
-    let copied = copy(stream, params, &mut file, bar).await;
+    let copied = copy(export, &mut file, bar).await;
     let done = copied.and_then(|result| {
         file.sync_all().map_err(failed("write", &part))?;
         std::fs::rename(&part, path).map_err(failed("replace", path))?;
@@ -78,42 +68,50 @@ async fn save(
 }
 
 async fn copy(
-    mut stream: Stream,
-    params: &ExportParams,
+    mut export: procd_client::Export,
     to: &mut impl Write,
     mut bar: Bar,
-) -> Result<ExportResult, CtlError> {
-    let id = stream.begin(params).await?;
+) -> Result<Saved, CtlError> {
     let mut hash = Sha256::new();
-    let result: ExportResult = loop {
-        match stream.next().await? {
-            Item::Chunk(chunk) => {
-                let data = chunk.data_base64.0;
-                hash.update(&data);
-                to.write_all(&data).map_err(written)?;
-                bar.add(data.len() as u64);
-                stream.take_one(id).await?;
+    while let Some(piece) = export.next().await? {
+        match piece {
+            Piece::Bytes { bytes, .. } => {
+                hash.update(&bytes);
+                to.write_all(&bytes).map_err(written)?;
+                bar.add(bytes.len() as u64);
             }
-            Item::Gap(gap) => {
+            Piece::Gap { from, to } => {
                 bar.clear();
-                let (from, until) = (gap.from, gap.to);
-                print::message(&format!("gap: the bytes {from} to {until} are not kept any more"));
+                print::message(&format!("gap: the bytes {from} to {to} are not kept any more"));
             }
-            Item::Answer(answer) => {
-                break serde_json::from_str(answer.get())
-                    .map_err(|error| CtlError::Answer(format!("no end of an export ({error})")))?;
-            }
-            Item::Event(_) => {}
         }
-    };
+    }
     to.flush().map_err(written)?;
     bar.clear();
+    let result = export.result();
+    let result = result
+        .ok_or_else(|| CtlError::Answer("the daemon told no end of the export".to_owned()))?;
     let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    if hash != result.sha256 {
-        let what = format!("the checksum is {hash}, and the daemon's is {}", result.sha256);
-        return Err(CtlError::Answer(format!("the export is damaged: {what}")));
+    match &result.sha256 {
+        Some(theirs) if *theirs != hash => {
+            let what = format!("the checksum is {hash}, and the daemon's is {theirs}");
+            return Err(CtlError::Answer(format!("the export is damaged: {what}")));
+        }
+        Some(_same) => {}
+        None => print::message("the connection broke on the way: the checksum was not compared"),
     }
-    Ok(result)
+    let Exported { from_cursor, end_cursor, bytes, gap_bytes, .. } = result;
+    Ok(Saved { from_cursor, end_cursor, bytes, gap_bytes, sha256: hash })
+}
+
+/// What was exported.
+#[derive(Debug, Serialize)]
+struct Saved {
+    from_cursor: u64,
+    end_cursor: u64,
+    bytes: u64,
+    gap_bytes: u64,
+    sha256: String,
 }
 
 fn written(source: std::io::Error) -> CtlError {
@@ -123,7 +121,7 @@ fn written(source: std::io::Error) -> CtlError {
     CtlError::Io { what: "cannot write the export".to_owned(), source }
 }
 
-fn tell(result: &ExportResult, to_file: Option<&Path>, format: Format) -> Result<(), CtlError> {
+fn tell(result: &Saved, to_file: Option<&Path>, format: Format) -> Result<(), CtlError> {
     let text = format!("{} bytes, sha256 {}", result.bytes, result.sha256);
     match (to_file, format) {
         // stdout has the data.
@@ -150,8 +148,7 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(wanted: u64) -> Self {
-        let is_on = std::io::stderr().is_terminal();
+    fn new(wanted: u64, is_on: bool) -> Self {
         Self { done: 0, wanted, shown: None, begun: Instant::now(), is_on }
     }
 

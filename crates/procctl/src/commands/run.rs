@@ -37,8 +37,11 @@ pub(crate) async fn run(links: &Links, run: &Run) -> Result<u8, CtlError> {
     if run.launch.tty {
         let link = links.owner(StartDaemon::Never).await?;
         let link = link.ok_or_else(|| CtlError::Answer("the own session is gone".to_owned()))?;
+        let passing = tokio::spawn(signals.pass_on(process.clone()));
         let target = Target { process, link, is_operator: false };
-        return super::attach::converse(target, super::attach::DETACH_KEYS).await;
+        let code = super::attach::converse(target, super::attach::DETACH_KEYS).await;
+        passing.abort();
+        return code;
     }
     let last = supervise(&process, signals, run).await?;
     tell_end(&last);

@@ -6,10 +6,11 @@
 mod picture;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use procd_protocol::ProcessId;
 use procd_protocol::v1::{StatusResult, StopMode};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -19,13 +20,17 @@ use crate::arguments::{Role, SortBy, Top};
 use crate::exit::CtlError;
 use crate::link::{Link, Links, StartDaemon};
 use crate::print;
-use crate::screen::{self, Raw};
+use crate::screen::{self, Ends, Raw};
 
 /// Moments that graphs show.
 const HISTORY: usize = 120;
 /// The other screen, and back.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Between two looks, at least.
+const EVERY_MIN: Duration = Duration::from_millis(50);
+/// Answers to stops that wait to be shown.
+const ANSWERS_AHEAD_MAX: usize = 16;
 /// A picture that nothing gives a size.
 const SIZE: (u16, u16) = (24, 80);
 
@@ -44,9 +49,8 @@ pub(crate) async fn top(links: &Links, top: &Top) -> Result<u8, CtlError> {
     };
     let mut view = View::new(link, top.sort);
     match top.pictures {
-        Some(count) => view.print(top, count).await?,
-        None if screen::is_interactive() => view.live(top).await?,
-        None => view.print(top, 1).await?,
+        None if screen::is_interactive() => return view.live(top).await,
+        pictures => view.print(top, pictures.unwrap_or(1)).await?,
     }
     Ok(0)
 }
@@ -55,6 +59,7 @@ pub(crate) async fn top(links: &Links, top: &Top) -> Result<u8, CtlError> {
 struct View {
     link: Link,
     before: Option<Look>,
+    status: Option<StatusResult>,
     picture: Picture,
     graphs: Graphs,
 }
@@ -89,68 +94,93 @@ fn push(values: &mut Vec<f64>, value: f64) {
     values.push(value);
 }
 
+/// One look at everything.
+async fn seen(link: Link) -> Result<(Look, StatusResult), CtlError> {
+    let look = Look::take(&link).await?;
+    let status = link.status().await?;
+    Ok((look, status))
+}
+
 impl View {
     fn new(link: Link, sort: SortBy) -> Self {
-        Self { link, before: None, picture: Picture::new(sort), graphs: Graphs::default() }
+        let (picture, graphs) = (Picture::new(sort), Graphs::default());
+        Self { link, before: None, status: None, picture, graphs }
     }
 
-    /// Looks again.
-    async fn look(&mut self) -> Result<StatusResult, CtlError> {
-        let look = Look::take(&self.link).await?;
+    fn take(&mut self, (look, status): (Look, StatusResult)) {
         let uses = look.since(self.before.as_ref());
         // Rates are differences: the first look has none.
         if self.before.is_some() {
             self.graphs.take(&uses);
         }
-        self.picture.take(uses, look.left_out);
+        self.picture.take(uses, look.left_out, Timestamp::now());
         self.before = Some(look);
-        self.link.status().await
+        self.status = Some(status);
     }
 
     /// One picture after the other, as text.
     async fn print(&mut self, top: &Top, count: u32) -> Result<(), CtlError> {
-        let mut status = self.look().await?;
+        self.take(seen(self.link.clone()).await?);
         for _ in 0..count {
             tokio::time::sleep(top.every).await;
-            status = self.look().await?;
+            self.take(seen(self.link.clone()).await?);
             let columns = print::columns().unwrap_or(usize::from(SIZE.1));
-            let lines = self.picture.lines(&status, &self.graphs, columns, usize::MAX);
+            let lines = self.lines(columns, usize::MAX);
             print::data(format!("{}\n", lines.join("\n")).as_bytes())?;
         }
-        drop(status);
         Ok(())
     }
 
-    async fn live(&mut self, top: &Top) -> Result<(), CtlError> {
-        let mut resized = signal(SignalKind::window_change()).map_err(|source| CtlError::Io {
-            what: "cannot take over signals".to_owned(),
-            source,
-        })?;
+    fn lines(&self, columns: usize, rows: usize) -> Vec<String> {
+        let status = self.status.as_ref();
+        status
+            .map_or_else(Vec::new, |status| self.picture.lines(status, &self.graphs, columns, rows))
+    }
+
+    /// The full screen, until it is left: the exit code. A daemon that takes its time holds up
+    /// neither keys nor signals.
+    async fn live(&mut self, top: &Top) -> Result<u8, CtlError> {
+        let (mut resized, mut ends) = (screen::resized()?, Ends::install()?);
         let _raw = Raw::take(LEAVE)?;
         print::data(ENTER.as_bytes())?;
         let mut typed = screen::typed();
-        let mut ticks = interval(top.every.max(std::time::Duration::from_millis(50)));
+        let mut ticks = interval(top.every.max(EVERY_MIN));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (told, mut answers) = mpsc::channel(16);
-        let mut status = self.look().await?;
+        let (told, mut answers) = mpsc::channel(ANSWERS_AHEAD_MAX);
+        let mut looking = Box::pin(seen(self.link.clone()));
+        let mut is_looking = true;
         loop {
-            self.draw(&status)?;
+            self.draw()?;
             tokio::select! {
-                _ = ticks.tick() => status = self.look().await?,
-                _ = resized.recv() => {}
-                Some(answer) = answers.recv() => self.picture.say(answer),
-                keys = typed.recv() => {
-                    let Some(keys) = keys else { return Ok(()) };
-                    for key in picture::keys(&keys) {
-                        match self.picture.press(key) {
-                            Pressed::Quit => return Ok(()),
-                            Pressed::Nothing => {}
-                            Pressed::Stop(question) => self.stop(question, told.clone()),
-                        }
-                    }
+                look = &mut looking, if is_looking => {
+                    self.take(look?);
+                    is_looking = false;
                 }
+                _ = ticks.tick(), if !is_looking => {
+                    looking.set(seen(self.link.clone()));
+                    is_looking = true;
+                }
+                _ = resized.recv() => {}
+                code = ends.next() => return Ok(code),
+                Some(answer) = answers.recv() => self.picture.say(answer),
+                keys = typed.recv() => match keys {
+                    Some(keys) if !self.press(&keys, &told) => {}
+                    Some(_) | None => return Ok(0),
+                },
             }
         }
+    }
+
+    /// Does what keys ask for; whether that is to leave.
+    fn press(&mut self, bytes: &[u8], told: &mpsc::Sender<String>) -> bool {
+        for key in picture::keys(bytes) {
+            match self.picture.press(key) {
+                Pressed::Quit => return true,
+                Pressed::Nothing => {}
+                Pressed::Stop(question) => self.stop(question, told.clone()),
+            }
+        }
+        false
     }
 
     /// Stops one beside the view; what became of it is said there.
@@ -174,10 +204,10 @@ impl View {
         });
     }
 
-    fn draw(&mut self, status: &StatusResult) -> Result<(), CtlError> {
+    fn draw(&self) -> Result<(), CtlError> {
         let (rows, columns) = print::terminal_size().unwrap_or(SIZE);
         let (rows, columns) = (usize::from(rows), usize::from(columns));
-        let lines = self.picture.lines(status, &self.graphs, columns, rows);
+        let lines = self.lines(columns, rows);
         let mut text = String::from("\u{1b}[H");
         for (number, line) in lines.iter().enumerate() {
             let end = if number + 1 < lines.len() { "\r\n" } else { "" };

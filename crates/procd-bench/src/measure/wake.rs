@@ -39,7 +39,12 @@ pub(super) fn wake(report: &mut Report) -> Result<(), Trouble> {
 }
 
 /// Ticks by turns through the relay and through the daemon.
-fn pairs(report: &mut Report, daemon: &Daemon, owner: &mut Wire, id: &str) -> Result<(), Trouble> {
+pub(super) fn pairs(
+    report: &mut Report,
+    daemon: &Daemon,
+    owner: &mut Wire,
+    id: &str,
+) -> Result<(), Trouble> {
     let mut relay = Relay::start(daemon.folder())?;
     let mut ours = Ours::start(daemon.folder(), owner)?;
     let (mut floors, mut wakes) = (Samples::default(), Samples::default());

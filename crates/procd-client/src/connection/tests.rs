@@ -2,8 +2,8 @@ use procd_protocol::ErrorCode;
 use procd_protocol::v1::{InspectParams, ShutdownParams, StatusParams};
 use serde_json::json;
 
-use crate::ClientError;
-use crate::scripted::{ID, greeted, within};
+use crate::scripted::{ID, greeted, greeted_by, within};
+use crate::{ClientError, Connect};
 
 fn status(uptime_ms: u64) -> serde_json::Value {
     let versions = json!({ "server": "0", "protocol": [1], "state_format": 1 });
@@ -122,4 +122,51 @@ async fn what_a_daemon_said_before_it_hung_up_is_found_by_a_later_write() {
     let (refused, ()) = within(async { tokio::join!(connect.connect(), refusing) }).await;
     let error = refused.unwrap_err();
     assert!(error.is(ErrorCode::PermissionDenied), "{error:?}");
+}
+
+/// A daemon that answers nothing else answers whether it is there: a wait goes on as long as it
+/// does, and ends for all who wait when it does not. The clock is the test's.
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_hangs_is_told_from_a_long_wait() {
+    let limit = std::time::Duration::from_secs(10);
+    let (client, mut daemon) = greeted_by(Connect::new().silence_max(limit)).await;
+    let params = InspectParams { process_id: ID.parse().unwrap() };
+    let begun = tokio::time::Instant::now();
+    let hanging = async {
+        daemon.expect("process/inspect").await;
+        daemon.expect("process/inspect").await;
+        for uptime in 0..5 {
+            let (id, _) = daemon.expect("daemon/status").await;
+            daemon.answer(id, status(uptime)).await;
+        }
+        daemon.expect("daemon/status").await;
+    };
+    let (first, second, ()) = tokio::join!(client.call(&params), client.call(&params), hanging);
+    for error in [first.unwrap_err(), second.unwrap_err()] {
+        assert!(matches!(error, ClientError::Silent { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "the daemon hangs: it has answered nothing for 10s");
+    }
+    // Five answers after half the limit each, and then the limit itself.
+    assert_eq!(begun.elapsed(), limit / 2 * 5 + limit);
+    assert!(client.is_closed());
+    assert!(matches!(client.call(&params).await, Err(ClientError::Silent { .. })));
+}
+
+/// One that takes nothing any more either, so that requests wait for room.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_room_learn_that_the_daemon_hangs() {
+    let limit = std::time::Duration::from_secs(10);
+    let (client, daemon) = greeted_by(Connect::new().silence_max(limit)).await;
+    let client = std::sync::Arc::new(client);
+    let mut calls = tokio::task::JoinSet::new();
+    // More than the stream and the queue hold.
+    for _ in 0..100 {
+        let client = std::sync::Arc::clone(&client);
+        let long = json!({ "padding": "x".repeat(64 * 1024) });
+        calls.spawn(async move { client.call_raw("novel/call", &long).await });
+    }
+    while let Some(answer) = within(calls.join_next()).await {
+        assert!(matches!(answer.unwrap(), Err(ClientError::Silent { .. })));
+    }
+    drop(daemon);
 }

@@ -26,6 +26,27 @@ async fn notice(wire: &mut Wire, method: &str) -> Value {
 }
 
 #[tokio::test]
+async fn subscriptions_are_bounded_and_the_call_that_ends_one_has_room() {
+    let world = World::new().await;
+    let mut wire = world.owner().await;
+    let mut ids = Vec::new();
+    // One less than may be in flight.
+    for _ in 0..255 {
+        ids.push(wire.ask("events/subscribe", json!({})).await);
+        assert!(wire.reply().await.get("result").is_some());
+    }
+    let refused = wire.error("events/subscribe", json!({})).await;
+    assert_eq!(refused["code"], "too_many_requests");
+    wire.result("events/unsubscribe", json!({"for": ids[0]})).await;
+    // The place is free when the subscription has seen its end.
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while wire.call("events/subscribe", json!({})).await.get("error").is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "a place stays taken");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn a_subscription_sends_its_reply_first_and_keeps_its_id_until_it_ends() {
     let mut world = World::new().await;
     let mut wire = world.owner().await;

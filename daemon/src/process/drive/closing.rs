@@ -16,7 +16,7 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 
 impl Driver {
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(mut self: Box<Self>) {
         let is_unreaped = matches!(self.tree, Tree::Group(_)) && !self.is_reaped;
         if is_unreaped {
             // Asked for now, answered while the streams are read out: neither needs the other. In
@@ -81,7 +81,7 @@ impl Driver {
     }
 
     /// Nothing was started, and nothing of it is left but an empty leaf.
-    pub(super) async fn close_failed(mut self, failure: SpawnFailure) {
+    pub(super) async fn close_failed(mut self: Box<Self>, failure: SpawnFailure) {
         if let Some(group) = self.tree.group()
             && !group.prove_empty()
         {
@@ -93,7 +93,7 @@ impl Driver {
     }
 
     /// The end cannot be observed any more. What is left is killed first.
-    pub(super) async fn close_lost(mut self, cause: LossCause) {
+    pub(super) async fn close_lost(mut self: Box<Self>, cause: LossCause) {
         if tokio::time::timeout(LOST_MAX, self.end_what_is_left()).await.is_err() {
             tracing::error!(?cause, "a lost tree is not empty in time");
         }

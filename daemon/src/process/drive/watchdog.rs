@@ -29,6 +29,11 @@ impl Watchdog {
         Self { watched, cpu_seconds_max, next, exceeded: None }
     }
 
+    /// Whether a look is to come.
+    pub(super) const fn is_on(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// The limit that was hit, as the record names it.
     pub(super) const fn exceeded(&self) -> Option<&'static str> {
         self.exceeded

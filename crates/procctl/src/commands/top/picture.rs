@@ -1,11 +1,12 @@
 //! The picture of `top` as lines, and what keys do to it. Pure: no terminal, no daemon.
 
+use jiff::Timestamp;
 use procd_protocol::ProcessId;
 use procd_protocol::v1::{StatusResult, StopMode};
 
 use super::Graphs;
 use crate::arguments::SortBy;
-use crate::commands::ps::command;
+use crate::commands::ps::{age, command};
 use crate::commands::sessions::counts;
 use crate::commands::usage::{Use, as_bytes};
 use crate::handle::{shortened, shown_chars};
@@ -52,21 +53,22 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes;
     while let Some((&first, behind)) = rest.split_first() {
-        let arrow = match rest {
-            [0x1b, b'[' | b'O', b'A', ..] => Some(Key::Up),
-            [0x1b, b'[' | b'O', b'B', ..] => Some(Key::Down),
-            _ => None,
-        };
-        match arrow {
-            Some(key) => {
-                keys.push(key);
-                rest = rest.get(3..).unwrap_or_default();
+        rest = match rest {
+            [0x1b, b'[' | b'O', sequence @ ..] => {
+                // Up to its final byte: no letter of it is a key of ours.
+                let last = sequence.iter().position(|byte| (0x40..=0x7e).contains(byte));
+                match (last, last.and_then(|at| sequence.get(at))) {
+                    (Some(0), Some(b'A')) => keys.push(Key::Up),
+                    (Some(0), Some(b'B')) => keys.push(Key::Down),
+                    _other => {}
+                }
+                last.and_then(|at| sequence.get(at + 1..)).unwrap_or_default()
             }
-            None => {
+            _character => {
                 keys.push(Key::Char(char::from(first)));
-                rest = behind;
+                behind
             }
-        }
+        };
     }
     keys
 }
@@ -76,6 +78,7 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
 pub(super) struct Picture {
     uses: Vec<Use>,
     left_out: usize,
+    now: Timestamp,
     sort: SortBy,
     selected: Option<ProcessId>,
     asked: Option<Question>,
@@ -87,6 +90,7 @@ impl Picture {
         Self {
             uses: Vec::new(),
             left_out: 0,
+            now: Timestamp::UNIX_EPOCH,
             sort,
             selected: None,
             asked: None,
@@ -95,9 +99,8 @@ impl Picture {
     }
 
     /// Takes over what was seen.
-    pub(super) fn take(&mut self, uses: Vec<Use>, left_out: usize) {
-        self.uses = uses;
-        self.left_out = left_out;
+    pub(super) fn take(&mut self, uses: Vec<Use>, left_out: usize, now: Timestamp) {
+        (self.uses, self.left_out, self.now) = (uses, left_out, now);
         self.order();
     }
 
@@ -130,6 +133,8 @@ impl Picture {
             }
             return Pressed::Nothing;
         }
+        // It was read.
+        self.said.clear();
         match key {
             Key::Char('q' | '\u{3}') => return Pressed::Quit,
             Key::Up => self.select(-1),
@@ -217,7 +222,7 @@ impl Picture {
             String::new(),
             mark(SortBy::Memory, "MEMORY"),
             mark(SortBy::Output, "OUT/S"),
-            mark(SortBy::Age, "TIME"),
+            mark(SortBy::Age, "AGE"),
             "COMMAND".to_owned(),
         ];
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
@@ -234,7 +239,7 @@ impl Picture {
                 Cell::new(&graph(history, 1.0, ROW_GRAPH)),
                 Cell::new(&bytes(used.seen.memory_bytes)),
                 Cell::new(&bytes(as_bytes(used.output))),
-                Cell::new(&span(used.seen.cpu_ms)),
+                Cell::new(&age(&record.created_at, self.now)),
                 Cell::new(&command(record)),
             ]);
         }
@@ -257,7 +262,11 @@ fn id(used: &Use) -> ProcessId {
 
 fn head(status: &StatusResult) -> String {
     let (running, ended) = status.totals.as_ref().map_or((0, 0), counts);
-    let sessions = status.sessions.map(|count| format!(", {count} sessions")).unwrap_or_default();
+    let sessions = match status.sessions {
+        None => String::new(),
+        Some(1) => ", 1 session".to_owned(),
+        Some(count) => format!(", {count} sessions"),
+    };
     let tier = status.containment.as_ref().map_or("", |containment| containment.tier.as_str());
     format!(
         "procd {}  up {}  {running} running, {ended} ended{sessions}  {tier}",
@@ -319,7 +328,7 @@ mod tests {
             graphs.take(&uses);
         }
         let mut picture = Picture::new(SortBy::Cpu);
-        picture.take(uses, 0);
+        picture.take(uses, 0, "2026-11-30T21:01:07Z".parse().unwrap());
         (picture, graphs)
     }
 
@@ -328,14 +337,14 @@ mod tests {
         let (picture, graphs) = picture();
         let shown = picture.lines(&status(), &graphs, 80, 24).join("\n");
         let expected = "\
-procd 0.1.0  up 1m 5s  2 running, 4 ended, 1 sessions  cgroup
+procd 0.1.0  up 1m 5s  2 running, 4 ended, 1 session  cgroup
 CPU            175%                                                        ██
 MEMORY      4.0 MiB                                                        ██
 OUTPUT    4.0 KiB/s                                                        ██
 
-HANDLE  LABEL  TREE  CPU↓            MEMORY   OUT/S    TIME   COMMAND
+HANDLE  LABEL  TREE  CPU↓            MEMORY   OUT/S    AGE    COMMAND
 AgICAg  build  3     150%        ██  3.0 MiB  2.0 KiB  1m 5s  python3 -m http.s…
-AQEBAQ  web    3     25%         ▂▂  1.0 MiB  2.0 KiB  1m 5s  python3 -m http.s…
+AQEBAQ  web    3     25%         ▂▂  1.0 MiB  2.0 KiB  1m 6s  python3 -m http.s…
 q quit  s sort  ↑↓ choose  k stop  K kill";
         assert_eq!(shown, expected);
     }
@@ -362,7 +371,9 @@ q quit  s sort  ↑↓ choose  k stop  K kill";
     #[test]
     fn keys_sort_choose_and_stop_only_what_was_confirmed() {
         let (mut picture, _) = picture();
-        assert_eq!(keys(b"\x1b[Bs\x1bOAq").len(), 4);
+        let pressed = [Key::Down, Key::Char('s'), Key::Up, Key::Char('q')];
+        assert_eq!(keys(b"\x1b[Bs\x1bOAq"), pressed);
+        assert_eq!(keys(b"\x1bOq\x1b[1;5k\x1b[15~x"), [Key::Char('x')]);
         assert_eq!(picture.press(Key::Char('k')), Pressed::Nothing);
         assert!(picture.said.contains("choose"), "nothing is chosen yet");
         picture.press(Key::Down);
