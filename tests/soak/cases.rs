@@ -136,7 +136,7 @@ fn memory_and_descriptors_are_flat_over_many_cycles() {
     let first = rounds(60);
     cycles(first.max(60));
     let before = held();
-    let count = rounds(120) * if rounds(1) > 1 { 20 } else { 1 };
+    let count = rounds(120) * if rounds(1) > 1 { 5 } else { 1 };
     cycles(count);
     wait::until_true("descriptors as before", wait::STEP, || held().1 <= before.1 + 2);
     let after = held();

@@ -12,6 +12,7 @@ use procd_protocol::v1::{
 };
 use procd_protocol::{ErrorCode, Open, ProcessId};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::arguments::Role;
 use crate::exit::CtlError;
@@ -22,6 +23,10 @@ use crate::own_session::{Identity, IdentityStore};
 const LIST_PAGE_MAX: u64 = 1000;
 /// Tries to come to the own session: attach, open, attach again, then the same with a new one.
 const SESSION_TRIES_MAX: usize = 4;
+/// How long a daemon that is leaving is waited for: a shutdown's own bound, and some.
+const LEAVING_MAX: Duration = Duration::from_secs(20);
+/// Between two looks whether it has left.
+const LEAVING_PAUSE: Duration = Duration::from_millis(100);
 /// How long a connection may take, a daemon that reads back its records included; and how long one
 /// that is connected may answer nothing.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -237,30 +242,44 @@ impl Links {
     }
 
     /// Starts a process in the own session, which is made now if need be: a new one in place of
-    /// one that the daemon lost or that was closed.
+    /// one that the daemon lost or that was closed. A daemon that is just leaving is waited for,
+    /// and the next one asked: under one key the command runs once, however often it is sent.
     /// # Errors
     /// As the daemon says, and for `--operator`.
-    pub(crate) async fn start(&self, params: StartParams) -> Result<Process, CtlError> {
+    pub(crate) async fn start(&self, mut params: StartParams) -> Result<Process, CtlError> {
         if self.role == Role::Operator {
             let what = "an operator starts nothing";
             return Err(CtlError::usage(what, "leave out --operator"));
         }
-        let (session, identity) = self.make_session().await?;
+        params.request_key.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
+        let deadline = Instant::now() + LEAVING_MAX;
+        loop {
+            let client = self.connect(StartDaemon::Always).await?;
+            match self.start_by(client, params.clone()).await {
+                Err(error) if is_of_leaving(&error) && Instant::now() < deadline => {
+                    tokio::time::sleep(LEAVING_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn start_by(&self, client: Client, params: StartParams) -> Result<Process, CtlError> {
+        let (session, identity) = self.make_session(client).await?;
         match session.start_of(params.clone()).start().await {
             Err(error)
                 if error.is(ErrorCode::SupervisorShuttingDown) && is_closed(&session).await? =>
             {
                 self.identity.replace(&identity)?;
-                let (session, _) = self.make_session().await?;
+                let (session, _) = self.make_session(self.again().await?).await?;
                 Ok(session.start_of(params).start().await?)
             }
             answer => Ok(answer?),
         }
     }
 
-    async fn make_session(&self) -> Result<(Session, Identity), CtlError> {
-        // The daemon first: the folder that the key goes to is its own.
-        let mut client = self.connect(StartDaemon::Always).await?;
+    /// - `client`: a daemon is there: the folder that the key goes to is its own.
+    async fn make_session(&self, mut client: Client) -> Result<(Session, Identity), CtlError> {
         let mut identity = self.identity.read_or_make()?;
         for _ in 0..SESSION_TRIES_MAX {
             let credentials = identity.credentials();
@@ -330,6 +349,23 @@ async fn attach(client: Client, credentials: &Credentials) -> Result<Option<Sess
         Ok(session) => Ok(Some(session)),
         Err(error) if error.is(ErrorCode::NotFound) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether it is what a daemon says, or leaves unsaid, that is just ending.
+fn is_of_leaving(error: &CtlError) -> bool {
+    match error {
+        CtlError::NoDaemon { .. } => true,
+        CtlError::Refused { code, .. } => code.known() == Some(ErrorCode::SupervisorShuttingDown),
+        CtlError::Usage { .. }
+        | CtlError::NoSuchProcess(_)
+        | CtlError::NoSuchSession(_)
+        | CtlError::Denied { .. }
+        | CtlError::Place(_)
+        | CtlError::Io { .. }
+        | CtlError::Answer(_)
+        | CtlError::TimedOut(_)
+        | CtlError::StdoutClosed => false,
     }
 }
 

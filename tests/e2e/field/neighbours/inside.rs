@@ -123,8 +123,8 @@ both_tiers! {
     fn nothing_of_a_bare_daemon_is_missing_in_its_commands(tier) {
         let daemon = Setup::new(tier).through("ulimit -S -s 4321; ulimit -S -c 0; exec 0<&- 1>&- 2>&-; exec \"$0\"").start();
         let mut owner = daemon.owner();
-        let entry = owner.start(&["sh", "-c", "ulimit -S -s; ulimit -S -c; echo err >&2; (: </dev/tty) 2>/dev/null && echo terminal; ls /proc/$$/fd | wc -w"], json!({"merge_streams": true}));
-        assert_eq!(entry["output"], "4321\n0\nerr\n3\n", "{entry}");
+        let entry = owner.start(&["sh", "-c", "ulimit -S -s; ulimit -S -c; echo err >&2; (: </dev/tty) 2>/dev/null && echo terminal; exec \"$0\" fds", &binaries::probe()], json!({"merge_streams": true}));
+        assert_eq!(entry["output"], "4321\n0\nerr\n0\n1\n2\n", "{entry}");
         let process = owner.background(&["cat"]);
         owner.wire.ok("process/input", json!({"process_id": process, "data": "in\n", "eof": true}));
         owner.ended(&process);
