@@ -36,6 +36,9 @@ use crate::clock::Clock;
 use sync::BackgroundSync;
 use task::{ReadOut, lying};
 
+/// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
+/// a loud one is long.
+const EVENT_INTERVAL: u32 = 8;
 /// Questions to one drain that wait: its process asks one after the other, but gives up on some.
 const ASKS_MAX: usize = 16;
 
@@ -69,6 +72,7 @@ impl Drains {
         let runtime = Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("procd-drain")
+            .event_interval(EVENT_INTERVAL)
             .enable_io()
             .enable_time()
             .build()?;

@@ -15,6 +15,7 @@ use procd_tests::{
         seed::Seed,
     },
     owner::handle,
+    run::ctl,
     wait,
 };
 use serde_json::{Value, json};
@@ -97,6 +98,7 @@ fn a_full_disk_refuses_starts_saves_ends_and_loses_nothing_that_was_told() {
     let mut daemon = on_a_small_disk();
     let mut owner = daemon.owner();
     let running: Vec<String> = (0..3).map(|_| owner.background(&["sleep", "600"])).collect();
+    ctl(&daemon, &["run", "--", "true"]).success();
     fill(&daemon);
     // The ballast goes first; then starts are refused.
     let mut told = Vec::new();
@@ -104,6 +106,11 @@ fn a_full_disk_refuses_starts_saves_ends_and_loses_nothing_that_was_told() {
     assert!(!daemon.state().join("ballast").exists(), "the ballast was kept");
     fill(&daemon);
     assert!(is_refused || save(&mut owner, &mut told), "{SAVES} starts on a full disk");
+    // An operator is told what to do.
+    let refused = ctl(&daemon, &["start", "--", "true"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.code, said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("; make room on the disk of the state folder"), "{said}");
     // Ends are told at once, saved or not; reads go on.
     let began = wait::now();
     let stopped = owner.stop(&running[0], "kill", 0);

@@ -91,7 +91,7 @@ pub(crate) enum CtlError {
     #[error("{0}")]
     Place(String),
     /// A file, a stream or the system failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", after_failure(source.kind()))]
     Io {
         /// What was tried.
         what: String,
@@ -140,7 +140,11 @@ impl CtlError {
     /// The daemon's refusal with what to do next; the errno where the sentence has no word for it.
     pub(crate) fn refused(body: ErrorBody) -> Self {
         let ErrorBody { code, mut message, details, .. } = body;
+        let is_storage = details.cause.as_deref() == Some("storage");
         let advice = match &code {
+            Open::Known(ErrorCode::ProcessSetupFailed) if is_storage => {
+                "make room on the disk of the state folder; `procctl doctor` shows how much there is"
+            }
             Open::Known(code) => advice(*code),
             Open::Unknown(_) => "see the daemon's documents for this code",
         };
@@ -150,6 +154,19 @@ impl CtlError {
             message = format!("{message} ({errno})");
         }
         Self::Refused { code, message, advice }
+    }
+}
+
+/// What to do next where the system's word says enough to know.
+fn after_failure(kind: io::ErrorKind) -> &'static str {
+    if [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&kind) {
+        "; make room there"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        "; check its rights"
+    } else if kind == io::ErrorKind::NotFound {
+        "; check the path"
+    } else {
+        ""
     }
 }
 
@@ -305,6 +322,18 @@ mod tests {
             assert_eq!(what, "it did not work");
             assert!(!next.is_empty() && !next.ends_with('.'), "{text}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_to_do() {
+        let what = "cannot write `/x`".to_owned();
+        let full = CtlError::Io { what, source: io::ErrorKind::StorageFull.into() };
+        assert_eq!(full.to_string(), "cannot write `/x`: no storage space; make room there");
+        let cause = Some("storage".to_owned());
+        let details = Details { cause, ..Details::default() };
+        let body = ErrorBody::with_details(ErrorCode::ProcessSetupFailed, "no start", details);
+        let said = CtlError::refused(body).to_string();
+        assert!(said.starts_with("no start; make room on the disk of the state folder"), "{said}");
     }
 
     #[test]

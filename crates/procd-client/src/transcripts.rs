@@ -77,7 +77,7 @@ struct Ends {
 impl Ends {
     fn new() -> Self {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-        let (connection, daemon) = (Connection::over(ours), Daemon::over(theirs));
+        let (connection, daemon) = (Connection::over(ours, None), Daemon::over(theirs));
         Self { connection, daemon, calls: HashMap::new() }
     }
 

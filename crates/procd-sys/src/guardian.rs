@@ -28,6 +28,9 @@ const ESCAPE_TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// So many looks, a count; then the guardian sleeps until something happens again. Whoever left
 /// its leaf meanwhile is found at the next start, signal or end, its own leader's at the latest.
 const ESCAPE_LOOKS: u32 = 8;
+/// How long the news of a clone wait for those of its exec, which nearly always come at once: each
+/// wakes the daemon.
+const EXEC_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Between two rounds against orphans that do not die.
 const ORPHAN_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -57,6 +60,8 @@ struct Guardian {
     orphans: Orphans,
     /// Looks for escaped processes that are left until something happens.
     looks: u32,
+    /// The first wait since the last clone: its news have not been sent.
+    is_fresh: bool,
     payload: Option<OwnedFd>,
     /// The locks: held, never used.
     held: Vec<OwnedFd>,
@@ -90,6 +95,7 @@ impl Guardian {
             commands: Commands::new(oom_score_adj),
             orphans: Orphans::default(),
             looks: 0,
+            is_fresh: false,
             payload: None,
             held: Vec::new(),
         })
@@ -112,10 +118,17 @@ impl Guardian {
                 }
                 self.look_at_orphans();
             }
+            let before = self.reports.0.len();
             if ready.requests && !self.take_requests() {
                 return;
             }
-            if !self.send_reports() {
+            let is_cloned = |(report, _): &(Report, _)| matches!(report, Report::Started { .. });
+            let has_exec_pipe = self.commands.exec_pipes().next().is_some();
+            self.is_fresh = before == 0
+                && !self.reports.0.is_empty()
+                && has_exec_pipe
+                && self.reports.0.iter().all(is_cloned);
+            if !self.is_fresh && !self.send_reports() {
                 return;
             }
         }
@@ -126,13 +139,15 @@ impl Guardian {
         if self.reports.0.len() < REPORTS_MAX {
             control |= PollFlags::IN;
         }
-        if !self.reports.0.is_empty() {
+        if !self.reports.0.is_empty() && !self.is_fresh {
             control |= PollFlags::OUT;
         }
         let mut fds =
             vec![PollFd::new(&self.control, control), PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(self.commands.exec_pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        let tick = if self.orphans.are_alive() {
+        let tick = if self.is_fresh {
+            Some(&EXEC_TICK)
+        } else if self.orphans.are_alive() {
             Some(&ORPHAN_TICK)
         } else if self.payload.is_some() && !self.commands.is_empty() && self.looks > 0 {
             Some(&ESCAPE_TICK)

@@ -7,6 +7,7 @@
 //! what allocates inside libc. Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
 //! the polite signal, which goes through pidfds whose ancestry was checked after the opening.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use procd_core::LeaderEnd;
@@ -24,6 +25,9 @@ use crate::{channel, members, procfs};
 
 /// Between two rounds of a kill that is not done; a SIGCHLD comes earlier.
 const KILL_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// How long the news of the clone wait for those of the exec, which nearly always come at once: each
+/// wakes the daemon.
+const EXEC_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The shim ended on its own account: clean.
 const DONE: i32 = 0;
 /// It could not do its work.
@@ -79,6 +83,8 @@ struct Shim {
     signals: OwnedFd,
     leader: Leader,
     exec: Exec,
+    /// The leader, while it is not told that it exists.
+    untold: Cell<Option<Pid>>,
     /// Pid 1 of a namespace, all of which the kernel ends with it.
     is_init: bool,
     killing: bool,
@@ -100,13 +106,11 @@ impl Shim {
             None => fork_leader(&prepared)?,
             Some(isolated) => fork_isolated(prepared, &isolated)?,
         };
-        Ok(Self { socket, signals, leader, exec, is_init, killing: false, alone: false })
+        let untold = Cell::new(leader.unreaped());
+        Ok(Self { socket, signals, leader, exec, untold, is_init, killing: false, alone: false })
     }
 
     fn serve(&mut self) -> ! {
-        if let Leader::Alive(pid) = self.leader {
-            self.tell_started(pid);
-        }
         loop {
             raw::drain_signals(&self.signals);
             self.read_exec_pipe();
@@ -127,8 +131,11 @@ impl Shim {
         if let Exec::Pending(pipe) = &self.exec {
             fds.push(PollFd::new(pipe, PollFlags::IN));
         }
-        let tick = self.killing.then_some(&KILL_TICK);
-        let _interrupted = poll(&mut fds, tick);
+        let is_untold = self.untold.get().is_some();
+        let tick = is_untold.then_some(&EXEC_TICK).or_else(|| self.killing.then_some(&KILL_TICK));
+        if poll(&mut fds, tick) == Ok(0) {
+            self.tell_started();
+        }
         !self.alone && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
     }
 
@@ -314,7 +321,8 @@ impl Shim {
     }
 
     /// The number that an init sees is no other's: its pidfd tells who it is.
-    fn tell_started(&self, leader: Pid) {
+    fn tell_started(&self) {
+        let Some(leader) = self.untold.take() else { return };
         let report = Report::Started { key: 0, pid: leader.as_raw_nonzero().get() };
         let pidfd = if self.is_init {
             rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty()).ok()
@@ -334,6 +342,7 @@ impl Shim {
     /// full, and a closed one is seen at the next look.
     fn tell(&self, report: Report) {
         if !self.alone {
+            self.tell_started();
             let _gone = channel::send(self.socket.as_fd(), &report.encode(), &[]);
         }
     }

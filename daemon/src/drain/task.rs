@@ -26,8 +26,10 @@ use crate::clock::Clock;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// A read of fewer bytes comes from a command that somebody may be talking with.
 const QUIET_BYTES: usize = 4 * 1024;
-/// So many reads in a row, then others have their turn, a count.
+/// So many reads in a row, or so many bytes, then others have their turn: with many loud ones it
+/// is what the end of a quiet one waits for.
 const TURN_READS: u32 = 32;
+const TURN_BYTES: usize = 1024 * 1024;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER_BYTES].into_boxed_slice());
@@ -49,6 +51,7 @@ struct Drain {
     sync: BackgroundSync,
     clock: Clock,
     reads: u32,
+    bytes: usize,
 }
 
 /// Where the writer lies once nobody can write any more: whoever ends the process completes the
@@ -77,6 +80,7 @@ pub(super) async fn drain(
         sync,
         clock: Clock,
         reads: 0,
+        bytes: 0,
     };
     loop {
         let event = tokio::select! {
@@ -158,16 +162,17 @@ impl Drain {
             outcome
         });
         match outcome {
-            ReadOutcome::Bytes(_) => {
+            ReadOutcome::Bytes(len) => {
                 self.sync.note_write();
                 self.reads += 1;
+                self.bytes += len;
             }
-            ReadOutcome::Empty | ReadOutcome::End => self.reads = 0,
+            ReadOutcome::Empty | ReadOutcome::End => (self.reads, self.bytes) = (0, 0),
         }
         // Whoever waits for a few bytes is served before the pipe is looked at again.
         let is_quiet = matches!(outcome, ReadOutcome::Bytes(len) if len < QUIET_BYTES);
-        if self.reads >= TURN_READS || is_quiet {
-            self.reads = 0;
+        if self.reads >= TURN_READS || self.bytes >= TURN_BYTES || is_quiet {
+            (self.reads, self.bytes) = (0, 0);
             tokio::task::yield_now().await;
         }
     }

@@ -192,7 +192,7 @@ fn session(daemon: &Daemon, opened: &Value, records: &BTreeMap<String, Value>, t
         let text = owner.text(process);
         // What only memory had when the daemon died is gone, and is stated.
         let mut is_stated = || owner.output(process, json!({"limit_bytes": 1}))["gap"] == true;
-        if !text.starts_with(&fact.text) && !(told.spools_refused && is_stated()) {
+        if !(text.starts_with(&fact.text) || told.spools_refused && is_stated()) {
             told.wrong(&format!("{process} said {:?}, now {text:?}", fact.text));
         }
     }
