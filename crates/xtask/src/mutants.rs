@@ -286,8 +286,9 @@ impl Workshop {
             words.extend(tests.iter().map(|test| test.name.as_str()));
         }
         let test = self.cargo_test(first, &words);
+        // The whole group at once: what ignores a polite signal would hold the output open for ever.
         let mut bounded =
-            command::program(Path::new("timeout"), &["--kill-after", "10", TEST_SECONDS]);
+            command::program(Path::new("timeout"), &["--signal", "KILL", TEST_SECONDS]);
         bounded.arg(test.get_program()).args(test.get_args());
         let changes = test.get_envs().filter_map(|(name, value)| Some((name, value?)));
         bounded.envs(changes).current_dir(&self.tree);
