@@ -44,8 +44,11 @@ pub(crate) fn ci() -> Result<(), String> {
 pub(crate) fn guards(writes: bool) -> Result<(), String> {
     let binaries = build()?;
     command::run(cargo(&["build", "--release", "--locked", "-p", "procd-guards"]))?;
-    let mut calls = command::program(&binaries.join("calls"), &[]);
-    calls.env(BINARIES_VARIABLE, &binaries);
+    let calls = || {
+        let mut calls = command::program(&binaries.join("calls"), &[]);
+        calls.env(BINARIES_VARIABLE, &binaries);
+        calls
+    };
     guards::check(calls, &target_folder().join("release/procd-guards"), writes)
 }
 
