@@ -13,11 +13,22 @@ mod output;
 mod state;
 mod trees;
 
-/// A file system in memory over a folder: only in a namespace of the test's own.
+/// A file system in memory over a folder: only in a namespace of the test's own. The binaries keep their place.
 fn mount_over(folder: &std::path::Path) {
-    let mut mount = procd_tests::binaries::command("mount");
-    mount.args(["-t", "tmpfs", "-o", "mode=1777", "procd-test"]).arg(folder);
-    assert!(mount.status().unwrap().success(), "mount over {}", folder.display());
+    let mount = |flags: &[&str], place: &std::path::Path| {
+        let mut mount = procd_tests::binaries::command("mount");
+        assert!(mount.args(flags).arg(place).status().unwrap().success(), "mount {flags:?}");
+    };
+    let binaries = procd_tests::binaries::folder();
+    let kept = std::fs::File::open(&binaries).unwrap();
+    mount(&["-t", "tmpfs", "-o", "mode=1777", "procd-test"], folder);
+    if binaries.starts_with(folder) {
+        std::fs::create_dir_all(&binaries).unwrap();
+        // By its descriptor: the place itself is hidden now.
+        let open = std::os::fd::AsRawFd::as_raw_fd(&kept);
+        let open = format!("/proc/{}/fd/{open}", std::process::id());
+        mount(&["--no-canonicalize", "--bind", &open], &binaries);
+    }
 }
 
 /// State and exit code.

@@ -43,7 +43,9 @@ fn prepared(tier: Tier, told: &mut Told, seed: &mut Seed) -> Daemon {
     daemon.with_failpoints(PART_BYTES);
     daemon.restart();
     let load = Load::begin(&daemon, told, seed.next());
-    wait::until_true("the first load has worked", wait::STEP, || load.has_worked(FIRST_TIME, 12));
+    wait::until_true("the first load has worked", wait::STEP, || {
+        load.has_worked(FIRST_TIME, 12) && audit::has_manifest(&daemon.state())
+    });
     daemon.kill();
     load.finish(told);
     nothing_lives();

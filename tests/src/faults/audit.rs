@@ -153,10 +153,18 @@ impl Audit {
     }
 }
 
+/// Whether any manifest has its file: they come a moment after their ends, together.
+pub(super) fn has_manifest(state: &Path) -> bool {
+    let folders = files(&state.join("sessions"));
+    folders.iter().any(|session| !files(&session.join("manifests")).is_empty())
+}
+
 /// Empties the file of one sealed process that was told: its handle.
 pub(super) fn damage_one_manifest(state: &Path, told: &Told) -> Option<String> {
-    let session = word(&told.sessions.first()?["session_id"]);
-    let file = files(&state.join("sessions").join(session).join("manifests")).pop()?;
+    let manifests = |session: &Value| {
+        files(&state.join("sessions").join(word(&session["session_id"])).join("manifests"))
+    };
+    let file = told.sessions.iter().flat_map(manifests).next_back()?;
     let handle = file.file_stem()?.to_str()?.to_owned();
     fs::write(&file, "{\"record\":").ok()?;
     Some(handle)

@@ -83,10 +83,14 @@ async fn a_foreign_handle_and_an_unknown_one_get_the_same_answer() {
     let mut world = World::new().await;
     let (owner, stranger) = (world.owner().await, world.owner().await);
     let (started, played) = world.running(owner, request()).await;
-    let foreign = world.supervisor.find(Caller::Owner(stranger), started.view.handle).await;
+    // Another loop of the same session is no owner either.
+    let sibling = procd_core::Owner { session: owner.session, ..stranger };
     let unknown = procd_core::Handle::from_bytes([7; 16]);
-    let missing = world.supervisor.find(Caller::Owner(stranger), unknown).await;
-    assert_eq!(foreign.unwrap_err(), missing.unwrap_err());
+    for other in [stranger, sibling] {
+        let foreign = world.supervisor.find(Caller::Owner(other), started.view.handle).await;
+        let missing = world.supervisor.find(Caller::Owner(other), unknown).await;
+        assert_eq!(foreign.unwrap_err(), missing.unwrap_err());
+    }
     played.end(procd_core::LeaderEnd::Code(0)).await;
     world.remove().await;
 }
