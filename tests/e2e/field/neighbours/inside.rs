@@ -107,7 +107,9 @@ both_tiers! {
     fn a_terminal_is_its_own_whatever_is_done_to_it(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        let process = up(&mut owner, "echo up; exec yes", json!({"tty": true}));
+        // Endless only once it is seen to be up: whoever reads to the end would never come there.
+        let process = up(&mut owner, "echo up; read go; exec yes", json!({"tty": true}));
+        owner.wire.ok("process/input", json!({"process_id": process, "data": "go\n"}));
         owner.wire.ok("process/input", json!({"process_id": process, "keys": ["ctrl-s"]}));
         let result = owner.stop(&process, "terminate", 20_000);
         assert_eq!(result["state"], "terminated", "{result}");
