@@ -161,6 +161,11 @@ async fn a_notification_comes_until_it_is_acknowledged_and_never_again() {
     world.ended(owner, request()).await;
     let second = offer(&mut subscribed.notices).await;
     assert_ne!(second.command_id(), offered.command_id());
+    // While the second waits for its answer, it is not offered with the next one.
+    world.ended(owner, request()).await;
+    let third = offer(&mut subscribed.notices).await;
+    assert_ne!(third.command_id(), second.command_id());
+    answer(&world, owner, &third, ACCEPTED).await.unwrap();
     drop(reader.attachment);
     let world = World::at(world.close().await, Limits::default(), None).await;
     let reader = subscriber(&world).await;
