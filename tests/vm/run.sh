@@ -48,6 +48,8 @@ grep -q '^tester:' "$root/etc/passwd" || chroot "$root" useradd -m -u 1000 -s /b
 echo procd-guest >"$root/etc/hostname"
 cp "$here/procd-check.service" "$root/etc/systemd/system/"
 ln -sf ../procd-check.service "$root/etc/systemd/system/multi-user.target.wants/procd-check.service"
+# A login on the console would hang up whoever writes to it already.
+ln -sf /dev/null "$root/etc/systemd/system/serial-getty@ttyS0.service"
 
 image=$cache/image
 rm -f "$image"
