@@ -9,7 +9,6 @@
 //! never held across a system call or an `.await`.
 
 mod heat;
-mod lane;
 mod news;
 mod output;
 mod stream;
@@ -25,7 +24,6 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 
-pub use lane::{LaneReceiver, LaneSender, Unsent, lane};
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
@@ -33,6 +31,7 @@ pub use output::{
 };
 
 use crate::clock::Clock;
+use crate::lane::{LaneSender, Unsent, lane};
 use sync::BackgroundSync;
 use task::{ReadOut, lying};
 

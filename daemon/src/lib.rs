@@ -32,6 +32,7 @@ pub mod config;
 pub mod connection;
 pub mod drain;
 pub mod failpoint;
+pub mod lane;
 pub mod metrics;
 pub mod process;
 pub mod recovery;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use procd_tests::{Daemon, Owner, Setup, Tier, binaries, leaks, owner::handle, wait};
 use serde_json::{Value, json};
 
-use crate::{access, isolation};
+use crate::{access, isolation, resources};
 
 /// A daemon with its client; `None` where this machine has not all it takes, which is said.
 fn furnished(tier: Tier, with_access: bool) -> Option<(Daemon, Owner)> {
@@ -44,22 +44,7 @@ both_tiers! {
 
     fn a_tree_in_a_namespace_is_sampled_as_any_other(tier) {
         let Some((daemon, mut owner)) = furnished(tier, false) else { return };
-        let probe = binaries::probe();
-        let fill = format!("{}", 96 << 20);
-        let cases: [(&str, Value, Vec<&str>); 3] = [
-            ("memory", json!({"memory_bytes_max": 48 << 20}), vec![&probe, "fill", &fill]),
-            ("pids", json!({"pids_max": 8}), vec![&probe, "children", "20"]),
-            ("cpu", json!({"cpu_seconds_max": 2}), vec!["sh", "-c", "\"$0\" burn & \"$0\" burn & \"$0\" burn & wait", &probe]),
-        ];
-        for (limit, limits, argv) in cases {
-            let more = json!({"limits": limits, "limits_fallback": "watchdog", "isolate": true});
-            let entry = owner.start(&argv, more);
-            let record = owner.record(&handle(&entry));
-            let first = record["limits"].as_object().unwrap().values().next().unwrap()["applied"].clone();
-            if first == "cgroup" {
-                println!("{limit} is held by control groups here");
-                continue;
-            }
+        for (limit, record) in resources::above_sampled_limits(&mut owner, json!({"isolate": true})) {
             assert_eq!(record["limit_exceeded"], limit, "{record}");
             assert_eq!((&record["state"], &record["exit_code"], &record["tier"]), (&json!("exited"), &json!(137), &json!("pidns")), "{record}");
             assert_eq!(leaks::processes(&daemon.cwd()), Vec::<String>::new());

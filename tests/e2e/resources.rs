@@ -1,7 +1,7 @@
 //! Limits on the resources of a process: each held by what can, or told as not held. What needs controllers of control groups runs
 //! in the guest of `tests/vm` where this machine has none. Source: spec, containment, *Access and limits*.
 
-use procd_tests::{Setup, Tier, binaries, owner::handle};
+use procd_tests::{Owner, Setup, Tier, binaries, owner::handle};
 use serde_json::{Value, json};
 
 fn applied(record: &Value, name: &str) -> String {
@@ -70,28 +70,40 @@ both_tiers! {
     /// The sampled limits, each named, the tree ended by its signal.
     fn a_tree_above_a_sampled_limit_is_killed_and_the_limit_named(tier) {
         let daemon = Setup::new(tier).start();
-        let mut owner = daemon.owner();
-        let probe = binaries::probe();
-        let fill = format!("{}", 96 << 20);
-        let cases: [(&str, Value, Vec<&str>); 3] = [
-            ("memory", json!({"memory_bytes_max": 48 << 20}), vec![&probe, "fill", &fill]),
-            ("pids", json!({"pids_max": 8}), vec![&probe, "children", "20"]),
-            // Of the whole tree: each of its processes alone is below.
-            ("cpu", json!({"cpu_seconds_max": 2}), vec!["sh", "-c", "\"$0\" burn & \"$0\" burn & \"$0\" burn & wait", &probe]),
-        ];
-        for (limit, limits, argv) in cases {
-            let more = json!({"limits": limits, "limits_fallback": "watchdog"});
-            let entry = owner.start(&argv, more);
-            let record = owner.record(&handle(&entry));
-            let first = record["limits"].as_object().unwrap().values().next().unwrap()["applied"].clone();
-            if first == "cgroup" {
-                println!("{limit} is held by control groups here");
-                continue;
-            }
+        for (limit, record) in above_sampled_limits(&mut daemon.owner(), json!({})) {
             assert_eq!(record["limit_exceeded"], limit, "{record}");
             assert_eq!((&record["state"], &record["exit_code"]), (&json!("exited"), &json!(137)), "{record}");
         }
     }
+}
+
+/// The records of trees that went above a limit that is sampled here; of one that control groups hold, none.
+pub(crate) fn above_sampled_limits(owner: &mut Owner, more: Value) -> Vec<(&'static str, Value)> {
+    let probe = binaries::probe();
+    let fill = format!("{}", 96 << 20);
+    let cases: [(&str, Value, Vec<&str>); 3] = [
+        ("memory", json!({"memory_bytes_max": 48 << 20}), vec![&probe, "fill", &fill]),
+        ("pids", json!({"pids_max": 8}), vec![&probe, "children", "20"]),
+        // Of the whole tree: each of its processes alone is below.
+        (
+            "cpu",
+            json!({"cpu_seconds_max": 2}),
+            vec!["sh", "-c", "\"$0\" burn & \"$0\" burn & \"$0\" burn & wait", &probe],
+        ),
+    ];
+    let mut records = Vec::new();
+    for (limit, limits, argv) in cases {
+        let mut params = json!({"limits": limits, "limits_fallback": "watchdog"});
+        procd_tests::owner::merge(&mut params, more.clone());
+        let record = owner.start(&argv, params);
+        let record = owner.record(&handle(&record));
+        if record["limits"].as_object().unwrap().values().next().unwrap()["applied"] == "cgroup" {
+            println!("{limit} is held by control groups here");
+            continue;
+        }
+        records.push((limit, record));
+    }
+    records
 }
 
 #[test]

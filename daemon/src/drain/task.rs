@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use procd_store::spool::Source;
 use tokio::sync::oneshot;
 
+use super::Streams;
 use super::output::{FinishedOutput, OutputWriter};
 use super::stream::{ReadOutcome, Stream};
 use super::sync::{BackgroundSync, SyncStep};
-use super::{LaneReceiver, Streams};
 use crate::clock::Clock;
+use crate::lane::LaneReceiver;
 
 /// Bytes read at once: a quarter of a grown pipe, so that reader and writer overlap.
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -34,7 +34,8 @@ use super::signals::SignalOrder;
 use super::tree::{Shimmed, Tree, sigterm};
 use super::watch::{Seen, TAG_LEFTOVERS, TAG_NAMED, TAG_NONE, Watch, request_of, tag_of};
 use crate::clock::Clock;
-use crate::drain::{DrainTask, LaneReceiver};
+use crate::drain::DrainTask;
+use crate::lane::LaneReceiver;
 use crate::supervisor::runner::{LossCause, Order, OrderQueue, Report, ReportSender, SpawnFailure};
 
 const SIGINT: i32 = rustix::process::Signal::INT.as_raw();

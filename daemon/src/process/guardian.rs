@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use super::watched::watched_both;
-use crate::drain::{LaneReceiver, LaneSender, Unsent, lane};
+use crate::lane::{LaneReceiver, LaneSender, Unsent, lane};
 
 /// Requests that wait for the link; a full queue holds its process back.
 const REQUESTS_MAX: usize = 1024;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::drain::{LaneReceiver, LaneSender, Unsent, lane};
+use crate::lane::{LaneReceiver, LaneSender, Unsent, lane};
 use crate::supervisor::runner::{Delivered, Later, SignalRefusal, SignalTarget, Signaller};
 
 /// Signals of one process that wait for its task, a count.

@@ -22,7 +22,8 @@ use super::signals::SignalOrder;
 use super::tree::{Group, Shimmed, Tree};
 use super::watch::Watch;
 use super::watched::watched_both;
-use crate::drain::{Drains, LaneReceiver, OutputWriter, Streams};
+use crate::drain::{Drains, OutputWriter, Streams};
+use crate::lane::LaneReceiver;
 use crate::supervisor::runner::{
     Order, OrderQueue, Report, ReportSender, SpawnCause, SpawnFailure,
 };

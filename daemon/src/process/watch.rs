@@ -11,7 +11,7 @@ use procd_sys::{Signalled, isolation};
 use tokio::io::unix::AsyncFd;
 
 use super::guardian::News;
-use crate::drain::LaneReceiver;
+use crate::lane::LaneReceiver;
 
 /// The tag of a signal whose answer nobody waits for.
 pub(super) const TAG_NONE: Tag = 255;
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn a_shim_is_heard_only_when_it_is_known_who_it_is() {
         let (own, shim) = channel::pair().unwrap();
-        let (guardian, news) = crate::drain::lane(4);
+        let (guardian, news) = crate::lane::lane(4);
         let mut watch = Watch::new(news, Some(crate::process::watched::watched_both(own).unwrap()));
         for report in [Report::Started { key: 0, pid: 12 }, Report::Executed { key: 0 }] {
             channel::send(&shim, &report.encode(), &[]).unwrap();

@@ -78,9 +78,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
-        let (last, waits_for_company) = Default::default();
-        Self { log, done, last, waits_for_company, durable: 0 }
+    pub(super) const fn new(log: CommitLog, done: mpsc::Sender<Committed>) -> Self {
+        let waits_for_company = std::cell::Cell::new(false);
+        Self { log, done, last: std::cell::Cell::new(0), waits_for_company, durable: 0 }
     }
 
     /// Appends a batch in memory; its numbers are given at once, its tag comes back when it is
