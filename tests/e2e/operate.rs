@@ -38,7 +38,8 @@ pub(crate) fn started(daemon: &Daemon, label: &str, words: &[&str]) -> String {
 
 /// The JSON that procctl prints.
 pub(crate) fn json_of(daemon: &Daemon, words: &[&str]) -> Value {
-    let words = [words, &["--format", "json"]].concat();
+    // In front: behind `--` it would be a name.
+    let words = [&["--format", "json"], words].concat();
     let text = ctl(daemon, &words).success();
     serde_json::from_str(&text).expect("JSON")
 }

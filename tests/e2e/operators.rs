@@ -45,7 +45,8 @@ fn what_one_call_starts_others_find_read_wait_for_and_stop() {
     assert!(
         ctl(&daemon, &["ps", "-q"]).success().lines().any(|line| running.starts_with(line.trim()))
     );
-    let stopped = ctl(&daemon, &["stop", &running[..10]]);
+    // One in 64 begins with `-`.
+    let stopped = ctl(&daemon, &["stop", "--", &running[..10]]);
     assert_eq!(stopped.code, Some(0), "a prefix is enough: {stopped:?}");
     assert_ne!(ctl(&daemon, &["wait", &running]).code, Some(0));
 }

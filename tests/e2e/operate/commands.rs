@@ -16,7 +16,7 @@ fn a_process_is_named_by_handle_prefix_or_label() {
     let daemon = Setup::new(Tier::Shim).start();
     let web = started(&daemon, "the web", &["sleep", "600"]);
     for name in [web.as_str(), &web[..8], "the web"] {
-        assert_eq!(json_of(&daemon, &["inspect", name])["record"]["process_id"], json!(web));
+        assert_eq!(json_of(&daemon, &["inspect", "--", name])["record"]["process_id"], json!(web));
     }
     let ended = started(&daemon, "build", &["true"]);
     ctl(&daemon, &["wait", &ended]).success();

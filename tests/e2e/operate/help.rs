@@ -122,7 +122,7 @@ fn shells_complete_commands_options_live_handles_and_labels() {
         let names = completed(&["procctl", verb, ""]);
         assert!(names.contains(&process) && names.contains("web"), "{verb}: {names}");
     }
-    let names = completed(&["procctl", "logs", &process[..4]]);
+    let names = completed(&["procctl", "logs", "--", &process[..4]]);
     assert!(names.contains(&process) && !names.contains("web"), "{names}");
     ctl(&daemon, &["stop", "-t", "0", "web"]).success();
 }
