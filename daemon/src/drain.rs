@@ -16,12 +16,12 @@ mod sync;
 mod task;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use news::{NewsLine, SpoolNews};
@@ -29,15 +29,14 @@ pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
     complete_here,
 };
+pub use threads::Places;
 
 use crate::clock::Clock;
 use crate::lane::{LaneSender, Unsent, lane};
 use sync::BackgroundSync;
 use task::{ReadOut, lying};
+use threads::{Place, Threads};
 
-/// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
-/// a loud one is long.
-const EVENT_INTERVAL: u32 = 8;
 /// Questions to one drain that wait: its process asks one after the other, but gives up on some.
 const ASKS_MAX: usize = 16;
 
@@ -57,7 +56,7 @@ pub struct Streams {
 /// The threads that drain, and the background syncs of spools: at most one in flight per thread.
 #[derive(Debug)]
 pub struct Drains {
-    runtime: Option<Runtime>,
+    threads: Threads,
     syncs: Arc<Semaphore>,
     clock: Clock,
 }
@@ -68,21 +67,15 @@ impl Drains {
     /// When the system gives no thread or no epoll descriptor.
     pub fn new(workers: usize) -> io::Result<Self> {
         let workers = workers.max(1);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(workers)
-            .thread_name("procd-drain")
-            .event_interval(EVENT_INTERVAL)
-            .enable_io()
-            .enable_time()
-            .build()?;
-        Ok(Self { runtime: Some(runtime), syncs: Arc::new(Semaphore::new(workers)), clock: Clock })
+        let threads = Threads::new(workers)?;
+        Ok(Self { threads, syncs: Arc::new(Semaphore::new(workers)), clock: Clock })
     }
 
-    /// Its threads. Who waits for output waits there: the drain that has counted it then wakes it
-    /// on the same thread.
+    /// Which thread drains which output. Who waits for output waits there: the drain that has
+    /// counted it then wakes it on the same thread.
     #[must_use]
-    pub fn handle(&self) -> Option<Handle> {
-        self.runtime.as_ref().map(|runtime| runtime.handle().clone())
+    pub fn places(&self) -> Places {
+        self.threads.places().clone()
     }
 
     /// Drains `streams` into `writer` until [`DrainTask::finish`]. Can be called on any thread.
@@ -92,26 +85,19 @@ impl Drains {
         let (asks, asked) = lane(ASKS_MAX);
         let (finished, done) = oneshot::channel();
         let read_out = ReadOut::default();
-        if let Some(runtime) = &self.runtime {
-            let sync = BackgroundSync::new(Arc::clone(&self.syncs), self.clock);
+        let place = self.threads.places().take(writer.name());
+        if let Some(thread) = place.as_ref().and_then(Place::thread) {
+            let clock = self.clock;
+            let sync = BackgroundSync::new(Arc::clone(&self.syncs), clock);
             let laid = Arc::clone(&read_out);
-            runtime.spawn(async move {
-                let result = task::drain(writer, streams, sync, laid, asked).await;
+            thread.spawn(async move {
+                let result = task::drain(writer, streams, (sync, clock), laid, asked).await;
                 if result.is_some_and(|result| finished.send(result).is_err()) {
                     tracing::debug!("an output was completed with nobody to ask for it");
                 }
             });
         }
-        DrainTask { output, asks: Some(asks), done, read_out }
-    }
-}
-
-impl Drop for Drains {
-    /// Never waits: a thread that hangs in a write to a dead disk holds up no exit.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        DrainTask { output, asks: Some(asks), done, read_out, _place: place }
     }
 }
 
@@ -123,6 +109,7 @@ pub struct DrainTask {
     asks: Option<LaneSender<oneshot::Sender<()>>>,
     done: oneshot::Receiver<FinishedOutput>,
     read_out: ReadOut,
+    _place: Option<Place>,
 }
 
 impl DrainTask {

@@ -93,7 +93,7 @@ pub struct Parts {
     /// The limits that all outputs share.
     pub budgets: Budgets,
     /// The threads that drain: whoever waits for output waits there.
-    pub drains: Option<tokio::runtime::Handle>,
+    pub drains: Option<drain::Places>,
     /// This run.
     pub instance_id: Uuid,
     /// This boot.

@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// Where a request is to be carried out, if not on the control thread: a wait for output
-    /// where that is drained, so that no other thread has to be woken in between.
+    /// where that of its first process is drained, so that no other thread has to be woken in between.
     pub fn place_of(&self, call: &Call) -> Option<&Handle> {
         let Call::ProcessOutput(params) = call else { return None };
         let waits_for_output = match &params.wait {
@@ -140,7 +140,8 @@ impl Client {
                 true
             }
         };
-        self.daemon.drains.as_ref().filter(|_| waits_for_output)
+        let first = params.targets().first().filter(|_| waits_for_output)?;
+        self.daemon.drains.as_ref()?.of(process::handle(*first))
     }
 
     /// The binding that the role table made sure of.

@@ -53,6 +53,11 @@ impl SpoolNews {
 }
 
 impl NewsLine {
+    /// The output it is of.
+    pub(super) const fn name(&self) -> Handle {
+        self.name
+    }
+
     /// Something changed. Never waits.
     pub(super) fn tell(&self) {
         if !self.waits.swap(true, Ordering::AcqRel) {

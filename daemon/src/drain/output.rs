@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::news::NewsLine;
 use crate::metrics::METRICS;
-use procd_core::SpoolState;
+use procd_core::{Handle, SpoolState};
 use procd_store::StoreError;
 use procd_store::budget::Budget;
 use procd_store::spool::{
@@ -365,6 +365,11 @@ impl OutputWriter {
     #[must_use]
     pub fn output(&self) -> Output {
         Output { shared: Arc::clone(&self.shared) }
+    }
+
+    /// What it is called; nobody has named it if there is no news of it.
+    pub(super) fn name(&self) -> Option<Handle> {
+        self.news.as_ref().map(NewsLine::name)
     }
 
     /// Adds a chunk: disk first, then memory and bounds, then those who listen.

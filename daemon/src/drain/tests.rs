@@ -396,7 +396,7 @@ fn an_idle_process_costs_little_memory() {
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
     let (_asker, asked) = lane(1);
     let sync = BackgroundSync::new(Arc::new(Semaphore::new(1)), Clock);
-    let task = task::drain(writer, Streams::default(), sync, ReadOut::default(), asked);
+    let task = task::drain(writer, Streams::default(), (sync, Clock), ReadOut::default(), asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");
 }

@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = step("start the control runtime", runtime)?;
     let budgets = budgets(&config, &folder);
-    let drain_threads = drains.handle();
+    let places = drains.places();
     let announcement = announcement.clone();
     let notifier = Notifier::new(environment.get("NOTIFY_SOCKET"));
     let watchdog =
@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: Arguments, announcement: &Announcement) -> Result<(
             guarantees,
             warnings: warnings(&containment),
             budgets,
-            drains: drain_threads,
+            drains: Some(places),
             instance_id,
             boot_id: boot_id(),
             is_private: arguments.private,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::drain::Places;
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_protocol::limits;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -91,7 +91,7 @@ pub struct Daemon {
     /// Open connections.
     pub connections: Arc<AtomicU64>,
     /// The threads that drain, for those who wait for output.
-    pub drains: Option<Handle>,
+    pub drains: Option<Places>,
 }
 
 impl Daemon {

@@ -1,0 +1,157 @@
+//! The threads that drain: a runtime of its own each, so that what comes for one of them wakes no
+//! other to compete for it, and whoever waits for an output is polled by the thread that read it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use procd_core::Handle as Name;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
+/// a loud one is long.
+const EVENT_INTERVAL: u32 = 8;
+
+/// The threads. Dropped, each is asked to end, and not waited for: one that hangs in a write to a
+/// dead disk holds up no exit.
+#[derive(Debug)]
+pub(super) struct Threads {
+    /// Gone, they ask to end.
+    _lives: Vec<oneshot::Sender<()>>,
+    places: Places,
+}
+
+impl Threads {
+    /// Starts `count` of them.
+    /// # Errors
+    /// When the system gives no thread or no epoll descriptor.
+    pub(super) fn new(count: usize) -> io::Result<Self> {
+        let started = (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>()?;
+        let (lives, handles) = started.into_iter().unzip();
+        Ok(Self { _lives: lives, places: Places::new(handles) })
+    }
+
+    pub(super) const fn places(&self) -> &Places {
+        &self.places
+    }
+}
+
+/// A thread that runs what is given to its handle until the sender is gone.
+fn one() -> io::Result<(oneshot::Sender<()>, Handle)> {
+    let runtime = Builder::new_current_thread()
+        .thread_name("procd-drain")
+        .event_interval(EVENT_INTERVAL)
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let handle = runtime.handle().clone();
+    let (life, end) = oneshot::channel::<()>();
+    std::thread::Builder::new().name("procd-drain".to_owned()).spawn(move || {
+        // It is never sent: gone is what it waits for.
+        drop(runtime.block_on(end));
+        runtime.shutdown_background();
+    })?;
+    Ok((life, handle))
+}
+
+/// Which thread drains which output. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    threads: Vec<Handle>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    /// Drains of each thread.
+    counts: Vec<usize>,
+    by_name: HashMap<Name, u16>,
+}
+
+impl Places {
+    fn new(threads: Vec<Handle>) -> Self {
+        let taken = Taken { counts: vec![0; threads.len()], by_name: HashMap::new() };
+        Self(Arc::new(Table { threads, taken: Mutex::new(taken) }))
+    }
+
+    /// The thread that drains the output called `name`; any while none does.
+    #[must_use]
+    pub fn of(&self, name: Name) -> Option<&Handle> {
+        let index = self.taken().by_name.get(&name).copied().unwrap_or_default();
+        self.0.threads.get(usize::from(index))
+    }
+
+    /// A place on the thread with the fewest drains, kept until it is dropped.
+    pub(super) fn take(&self, name: Option<Name>) -> Option<Place> {
+        let mut taken = self.taken();
+        let fewest = taken.counts.iter_mut().zip(0_u16..).min_by_key(|(count, _)| **count);
+        let (count, index) = fewest?;
+        *count += 1;
+        if let Some(name) = name {
+            taken.by_name.insert(name, index);
+        }
+        drop(taken);
+        Some(Place { places: self.clone(), index, name })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one drain, for its life.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    index: u16,
+    name: Option<Name>,
+}
+
+impl Place {
+    pub(super) fn thread(&self) -> Option<&Handle> {
+        self.places.0.threads.get(usize::from(self.index))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        if let Some(count) = taken.counts.get_mut(usize::from(self.index)) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(name) = &self.name {
+            taken.by_name.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u8) -> Name {
+        Name::from_bytes([number; 16])
+    }
+
+    #[test]
+    fn a_drain_keeps_its_thread_and_a_new_one_goes_where_the_fewest_are() {
+        let threads = Threads::new(2).unwrap();
+        let places = threads.places();
+        let first = places.take(Some(name(1))).unwrap();
+        let second = places.take(Some(name(2))).unwrap();
+        assert_ne!(first.index, second.index);
+        assert_eq!(places.of(name(2)).unwrap().id(), second.thread().unwrap().id());
+        let freed = first.index;
+        drop(first);
+        let third = places.take(Some(name(3))).unwrap();
+        assert_eq!(third.index, freed);
+        assert_eq!(places.of(name(3)).unwrap().id(), third.thread().unwrap().id());
+        drop((second, third));
+        let taken = places.taken();
+        assert_eq!((taken.counts.as_slice(), taken.by_name.len()), ([0, 0].as_slice(), 0));
+    }
+}
