@@ -10,6 +10,7 @@ use procd_protocol::codec;
 use procd_protocol::limits::FRAME_HEADER_BYTES;
 use serde_json::{Value, json};
 
+use crate::clock::monotonic_ns;
 use crate::trouble::{Tried, Trouble};
 
 /// Room made for each read, bytes.
@@ -83,14 +84,20 @@ impl Wire {
 
     /// The reply to the last request.
     pub(crate) fn reply(&mut self, method: &str) -> Result<Value, Trouble> {
+        self.timed_reply(method).map(|(_, result)| result)
+    }
+
+    /// The same, with the monotonic nanoseconds at which it was read, before it is parsed.
+    pub(crate) fn timed_reply(&mut self, method: &str) -> Result<(i64, Value), Trouble> {
         let frame = self.frame()?;
+        let at = monotonic_ns();
         let mut reply: Value =
             serde_json::from_slice(&frame).map_err(|error| Trouble::odd(error.to_string()))?;
         match reply.get_mut("error").map(Value::take) {
             Some(error) => {
                 Err(Trouble::Refused { method: method.to_owned(), error: error.to_string() })
             }
-            None => Ok(reply.get_mut("result").map(Value::take).unwrap_or_default()),
+            None => Ok((at, reply.get_mut("result").map(Value::take).unwrap_or_default())),
         }
     }
 

@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 /// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
 /// a loud one is long.
 const EVENT_INTERVAL: u32 = 8;
+/// So many, then it is looked whom another thread has woken, a count: a stop waits for that.
+const GLOBAL_INTERVAL: u32 = 2;
 
 /// The threads. Dropped, each is asked to end, and not waited for: one that hangs in a write to a
 /// dead disk holds up no exit.
@@ -42,6 +44,7 @@ fn one() -> io::Result<(oneshot::Sender<()>, Handle)> {
     let runtime = Builder::new_current_thread()
         .thread_name("procd-drain")
         .event_interval(EVENT_INTERVAL)
+        .global_queue_interval(GLOBAL_INTERVAL)
         .enable_io()
         .enable_time()
         .build()?;

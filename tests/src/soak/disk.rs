@@ -9,13 +9,14 @@ use std::{
 use crate::{Daemon, binaries};
 
 /// The whole disk.
-const DISK: &str = "size=384m,mode=0700";
+pub(super) const BYTES: u64 = 384 << 20;
 
 /// Gives the state folder a disk of its own: only inside a namespace.
 pub(super) fn mount(daemon: &Daemon) {
     fs::create_dir(daemon.state()).unwrap();
     let mut mount = binaries::command("mount");
-    mount.args(["-t", "tmpfs", "-o", DISK, "procd-soak"]).arg(daemon.state());
+    let options = format!("size={BYTES},mode=0700");
+    mount.args(["-t", "tmpfs", "-o", &options, "procd-soak"]).arg(daemon.state());
     assert!(mount.status().unwrap().success(), "mount a small disk");
 }
 

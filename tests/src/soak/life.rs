@@ -123,7 +123,7 @@ pub(super) fn live(
     after(daemon, run, stage, told, plan.full.is_some());
 }
 
-/// Until its time is over: looks at the bounds, and fills the disk.
+/// Until its time is over, or the folder is laden: looks at the bounds, and fills the disk.
 fn work(daemon: &Daemon, run: &mut Run, stage: &Stage, told: &mut Told, plan: &Plan) {
     let began = wait::now();
     let mut is_full = false;
@@ -132,6 +132,10 @@ fn work(daemon: &Daemon, run: &mut Run, stage: &Stage, told: &mut Told, plan: &P
         let over = run.peaks.look(daemon);
         assert!(over.is_empty(), "beyond its bounds: {over:?}");
         *run.counts.entry("looks at the bounds").or_default() += 1;
+        if run.peaks.is_laden(daemon) {
+            *run.counts.entry("lives cut short by what they kept").or_default() += 1;
+            return;
+        }
         let Some((from, to)) = plan.full else { continue };
         let is_time = (from..to).contains(&began.elapsed());
         if is_time && !is_full {

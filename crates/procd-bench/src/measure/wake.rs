@@ -64,9 +64,8 @@ pub(super) fn pairs(
     Ok(())
 }
 
-/// Microseconds since the time that a line says.
-fn since(line: &str) -> Result<f64, Trouble> {
-    let now = monotonic_ns();
+/// Microseconds from the time that a line says to when it was read.
+fn since(line: &str, now: i64) -> Result<f64, Trouble> {
     let then = line.trim_end().parse::<i64>();
     let then = then.map_err(|error| Trouble::odd(format!("`{line}`: {error}")))?;
     Ok(real(u64::try_from(now - then).unwrap_or_default()) / 1e3)
@@ -112,7 +111,8 @@ impl Relay {
         self.orders.write_all(b".").tried("order a tick")?;
         let mut line = [0; 64];
         let count = self.replies.read(&mut line).tried("read from the relay")?;
-        since(&String::from_utf8_lossy(line.get(..count).unwrap_or_default()))
+        let now = monotonic_ns();
+        since(&String::from_utf8_lossy(line.get(..count).unwrap_or_default()), now)
     }
 }
 
@@ -148,10 +148,10 @@ impl Ours {
         owner.send("process/output", &params)?;
         pause(REST);
         self.orders.write_all(b".").tried("order a tick")?;
-        let reply = owner.reply("process/output")?;
+        let (now, reply) = owner.timed_reply("process/output")?;
         let page = reply.pointer("/results/0").unwrap_or(&Value::Null);
         let line = page.get("output").and_then(Value::as_str).unwrap_or_default();
-        let span = since(line)?;
+        let span = since(line, now)?;
         self.cursor = number(page, "next_cursor")?;
         Ok(span)
     }
