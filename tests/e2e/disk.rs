@@ -77,6 +77,13 @@ fn save(owner: &mut Owner, told: &mut Vec<Value>) -> bool {
     false
 }
 
+/// Whether a start is refused before there is anything of it: once a save has failed, until one succeeds.
+fn is_refused_at_the_gate(owner: &mut Owner) -> bool {
+    let params = owner.start_params(&["true"], json!({}));
+    let refusal = owner.wire.call("process/start", params).err();
+    refusal.is_some_and(|error| error["details"]["process_id"].is_null())
+}
+
 fn same(owner: &mut Owner, told: &[Value]) {
     for entry in told.iter().filter(|entry| entry["durable"] != false) {
         let record = owner.record(&handle(entry));
@@ -106,6 +113,7 @@ fn a_full_disk_refuses_starts_saves_ends_and_loses_nothing_that_was_told() {
     assert!(!daemon.state().join("ballast").exists(), "the ballast was kept");
     fill(&daemon);
     assert!(is_refused || save(&mut owner, &mut told), "{SAVES} starts on a full disk");
+    assert!((0..100).any(|_| is_refused_at_the_gate(&mut owner)), "nothing new may begin");
     // An operator is told what to do.
     let refused = ctl(&daemon, &["start", "--", "true"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
