@@ -249,14 +249,23 @@ async fn complete(world: &mut World, owner: Owner, count: usize) {
 #[tokio::test]
 async fn many_notifications_come_at_least_once_each_and_none_after_its_answer() {
     const COUNT: usize = 400;
+    const EARLY: usize = 96;
+    const UNANSWERED_MAX: usize = 64;
     let mut world = World::new().await;
     let owner = world.owner().await;
     let slow = subscriber(&world).await;
     let mut taken = subscribe(&world, owner, asked(&slow, None, true)).await;
-    complete(&mut world, owner, COUNT / 2).await;
+    complete(&mut world, owner, EARLY).await;
+    let mut unanswered = Vec::new();
+    for _ in 0..UNANSWERED_MAX {
+        unanswered.push(offer(&mut taken.notices).await);
+    }
+    complete(&mut world, owner, COUNT / 2 - EARLY).await;
+    world.supervisor.status(None).await;
+    let mut others = std::iter::from_fn(|| taken.notices.try_recv().ok());
+    assert!(!others.any(|notice| matches!(notice, Notice::Offer(_))), "no more at a time");
     let mut answered = std::collections::HashSet::new();
-    for _ in 0..10 {
-        let offered = offer(&mut taken.notices).await;
+    for offered in unanswered.drain(..10) {
         answer(&world, owner, &offered, ACCEPTED).await.unwrap();
         assert!(answered.insert(offered.command_id()));
     }
