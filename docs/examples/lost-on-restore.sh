@@ -5,7 +5,7 @@
 #
 #   cargo build --release && docs/examples/lost-on-restore.sh
 #
-# Uses a state folder and a socket of its own, and removes both. BIN names another folder of
+# Uses a configuration (an empty one), a state folder and a socket of its own, and removes them. BIN names another folder of
 # binaries than target/release.
 set -eu
 
@@ -13,6 +13,8 @@ bin=${BIN:-$(dirname "$0")/../../target/release}
 bin=$(cd "$bin" && pwd)
 work=$(mktemp -d /tmp/procd-example.XXXXXX)
 export PROCD_STATE_DIR="$work/state" PROCD_SOCKET="$work/procd.sock"
+export PROCD_CONFIG="$work/config.toml"
+: >"$PROCD_CONFIG"
 daemon=
 
 # Starts the daemon and waits until it answers; its pid is then in $daemon.

@@ -19,7 +19,7 @@ use crate::print::Format;
 /// Start, follow and stop commands under the procd supervisor.
 ///
 /// Data goes to stdout, messages to stderr. A process is named by its handle, by a short unique
-/// beginning of that, or by its label; a beginning that is a `-` goes after `--`.
+/// beginning of that, or by its label; one that begins with `-` goes after `--`.
 #[derive(Debug, Parser)]
 #[command(
     name = "procctl",

@@ -102,7 +102,9 @@ async fn read(request: EventsRequest, follows: bool, shower: &mut Shower) -> Res
     while follows || !reached {
         let entry = Entry::from(events.next().await?);
         if entry.gap && !std::mem::take(&mut gap_is_told) {
-            print::message("some events were dropped before they could be sent");
+            print::message(
+                "events are missing here: their records were removed, or they came too fast",
+            );
         }
         reached |= entry.seq >= begun.last_seq;
         shower.show(entry)?;
