@@ -1,6 +1,7 @@
 //! The supervisor daemon. This root wires tasks and does nothing else.
 //!
-//! A module imports only modules lower in this list; `clock`, `config`, `failpoint` and `metrics` aside:
+//! A module imports only modules lower in this list; `clock`, `config`, `failpoint`, `lane` and
+//! `metrics` aside:
 //! `socket`, `connection`, `request`, `session`, `supervisor`, `recovery`, `process`, `drain`.
 //!
 //! ```text
