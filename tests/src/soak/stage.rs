@@ -217,6 +217,13 @@ impl Line<'_> {
         Some(crate::owner::handle(&entry))
     }
 
+    /// Whether the daemon takes nothing new because it goes.
+    pub(super) fn is_shutting_down(&mut self) -> Option<bool> {
+        let params = self.owner.start_params(&["true"], json!({"background": true}));
+        let refusal = self.call("process/start", params)?.err();
+        Some(refusal.is_some_and(|error| error["code"] == "supervisor_shutting_down"))
+    }
+
     /// One entry of `process/output`; null where the record is unknown.
     pub(super) fn output(&mut self, process: &str, more: Value) -> Option<Value> {
         let mut params = json!({"process_id": process});

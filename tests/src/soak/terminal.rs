@@ -29,9 +29,9 @@ fn input(line: &mut Line<'_>, process: &str, more: Value) -> Option<Value> {
     match line.call("process/input", params)? {
         Ok(result) => Some(result),
         Err(error) => {
-            // Unless a shutdown has ended it.
+            // Unless a shutdown has ended it, or closed what it reads, which ends it by itself.
             let entry = line.output(process, json!({"limit_bytes": 1}))?;
-            if !is_cut_short(&entry) {
+            if !is_cut_short(&entry) && !line.is_shutting_down()? {
                 line.refused("process/input", &error);
             }
             None
