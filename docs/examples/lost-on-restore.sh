@@ -5,8 +5,8 @@
 #
 #   cargo build --release && docs/examples/lost-on-restore.sh
 #
-# Uses a configuration (an empty one), a state folder and a socket of its own, and removes them. BIN names another folder of
-# binaries than target/release.
+# Uses a configuration (an empty one), a state folder and a socket of its own, and removes them.
+# BIN names another folder of binaries than target/release.
 set -eu
 
 bin=${BIN:-$(dirname "$0")/../../target/release}

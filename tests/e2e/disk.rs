@@ -81,7 +81,9 @@ fn save(owner: &mut Owner, told: &mut Vec<Value>) -> bool {
 fn is_refused_at_the_gate(owner: &mut Owner) -> bool {
     let params = owner.start_params(&["true"], json!({}));
     let refusal = owner.wire.call("process/start", params).err();
-    refusal.is_some_and(|error| error["details"]["process_id"].is_null())
+    refusal.is_some_and(|error| {
+        error["details"]["cause"] == "storage" && error["details"]["process_id"].is_null()
+    })
 }
 
 fn same(owner: &mut Owner, told: &[Value]) {

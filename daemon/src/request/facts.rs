@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::drain::Places;
 use procd_core::Tier;
 use procd_core::settings::Limits;
 use procd_protocol::limits;
@@ -17,6 +16,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::config::{ConfigError, Live, Reloaded};
+use crate::drain::Places;
 use crate::supervisor::Supervisor;
 
 /// What does not change while the daemon runs.

@@ -103,7 +103,7 @@ async fn read(request: EventsRequest, follows: bool, shower: &mut Shower) -> Res
         let entry = Entry::from(events.next().await?);
         if entry.gap && !std::mem::take(&mut gap_is_told) {
             print::message(
-                "events are missing here: their records were removed, or they came too fast",
+                "events are missing here: their records were removed before they were read",
             );
         }
         reached |= entry.seq >= begun.last_seq;

@@ -228,6 +228,7 @@ async fn a_notification_outlives_its_record_if_somebody_ever_wanted_one() {
 
 /// Ends `count` processes, eight at a time.
 async fn complete(world: &mut World, owner: Owner, count: usize) {
+    assert_eq!(count % 8, 0, "eight run at a time");
     for _ in 0..count / 8 {
         let mut running = Vec::new();
         for _ in 0..8 {
