@@ -1,15 +1,16 @@
-//! From fork to exec. Between them nothing allocates and no lock is taken: all memory is ready
-//! before the fork, and every call is async-signal-safe.
+//! From clone to exec. Between them nothing allocates, no lock is taken and nothing of libc is
+//! called: all memory is ready before, and may be the parent's, beside whom the child runs.
 
+use std::borrow::Borrow;
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 use crate::image::{ChildLimits, Image};
 use crate::message::Stage;
-use crate::raw::{self, ExecArrays};
+use crate::raw::{self, Executable, Life};
 
 /// Where the child keeps its end of the exec pipe: the first number behind the streams.
 const REPORT_FD: RawFd = 3;
@@ -31,13 +32,32 @@ pub(crate) struct ChildDescriptors {
     pub(crate) fence: Option<OwnedFd>,
 }
 
-/// A child ready to be: what it needs, in memory that was allocated before the fork.
+impl ChildDescriptors {
+    fn numbers(&self) -> Numbers {
+        Numbers {
+            folder: self.folder.as_raw_fd(),
+            streams: self.streams.each_ref().map(AsRawFd::as_raw_fd),
+            fence: self.fence.as_ref().map(AsRawFd::as_raw_fd),
+        }
+    }
+}
+
+/// The same by their numbers, as the child has them too.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    folder: RawFd,
+    streams: [RawFd; 3],
+    fence: Option<RawFd>,
+}
+
+/// A child ready to be: what it needs, in memory that was allocated before the clone.
 #[derive(Debug)]
-pub(crate) struct Prepared<'a> {
-    image: &'a Image,
-    arrays: ExecArrays<'a>,
+pub(crate) struct Prepared<I> {
+    executable: Executable<I>,
     oom_score_adj: Option<Vec<u8>>,
-    descriptors: &'a ChildDescriptors,
+    descriptors: Numbers,
+    /// Where it tells why it could not exec.
+    report: RawFd,
     /// The parent whose end ends the child; `None` = none does.
     bound_to: Option<Pid>,
     /// Of an isolated one.
@@ -69,20 +89,22 @@ pub(crate) enum ExecNews {
     Failed(Unexecuted),
 }
 
-impl<'a> Prepared<'a> {
-    /// `oom_score_adj`: the value if the image names none.
+impl<I: Borrow<Image>> Prepared<I> {
+    /// - `oom_score_adj`: the value if the image names none.
+    /// - `descriptors`, `report`: open until the clone; the child has its own then.
     pub(crate) fn new(
-        image: &'a Image,
-        descriptors: &'a ChildDescriptors,
+        image: I,
+        descriptors: &ChildDescriptors,
+        report: &OwnedFd,
         oom_score_adj: Option<i32>,
         bound_to: Option<Pid>,
     ) -> Self {
-        let score = image.options.oom_score_adj.or(oom_score_adj);
+        let score = image.borrow().options.oom_score_adj.or(oom_score_adj);
         Self {
-            image,
-            arrays: ExecArrays::new(&image.argv, &image.envp),
+            executable: Executable::new(image),
             oom_score_adj: score.map(|score| score.to_string().into_bytes()),
-            descriptors,
+            descriptors: descriptors.numbers(),
+            report: report.as_raw_fd(),
             bound_to,
             gate: None,
         }
@@ -93,19 +115,13 @@ impl<'a> Prepared<'a> {
         Self { gate, ..self }
     }
 
-    /// The child's whole life after the fork.
-    pub(crate) fn run(&self, report: RawFd) -> ! {
-        let failure = match self.set_up(report) {
-            Ok(()) => Unexecuted { stage: Stage::Exec, errno: self.exec() },
-            Err(failure) => failure,
-        };
-        let [a, b, c, d] = failure.errno.to_le_bytes();
-        // If even that cannot be said, the parent sees a child that died before its exec.
-        let _told = raw::write(REPORT_FD, &[failure.stage as u8, a, b, c, d]);
-        raw::exit_now(UNEXECUTED)
+    /// Whether the child can share its parent's memory: the kernel gives one OOM score to all who
+    /// share it, and kills them all where one of them is out of memory.
+    pub(crate) fn may_share_memory(&self) -> bool {
+        self.oom_score_adj.is_none() && !self.executable.image().options.limits.group_memory
     }
 
-    fn set_up(&self, report: RawFd) -> Result<(), Unexecuted> {
+    fn set_up(&self) -> Result<(), Unexecuted> {
         let at = |stage: Stage| {
             move |error: io::Error| Unexecuted { stage, errno: error.raw_os_error().unwrap_or(0) }
         };
@@ -117,13 +133,13 @@ impl<'a> Prepared<'a> {
             }
         }
         // Descriptors first, so that a failure can be told from its fixed place.
-        self.place_descriptors(report).map_err(setup)?;
+        self.place_descriptors().map_err(setup)?;
         if self.gate.is_some() {
             crate::isolation::take_own_view().map_err(at(Stage::Isolation))?;
         }
         raw::reset_signals().map_err(setup)?;
         rustix::process::setsid().map_err(io::Error::from).map_err(setup)?;
-        if self.image.options.terminal {
+        if self.executable.image().options.terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdout())
                 .map_err(io::Error::from)
                 .map_err(setup)?;
@@ -147,23 +163,22 @@ impl<'a> Prepared<'a> {
 
     /// The streams to 0-2, the folder entered, the report to 3, a fence to 4, everything else
     /// closed.
-    fn place_descriptors(&self, report: RawFd) -> io::Result<()> {
-        for (stream, place) in self.descriptors.streams.iter().zip(0..) {
-            raw::duplicate(stream.as_raw_fd(), place, false)?;
+    fn place_descriptors(&self) -> io::Result<()> {
+        for (stream, place) in self.descriptors.streams.into_iter().zip(0..) {
+            raw::duplicate(stream, place, false)?;
         }
-        let entered = rustix::process::fchdir(self.descriptors.folder.as_fd());
+        let entered = raw::enter_folder(self.descriptors.folder);
         // Aside first: the report's place may be where it is now.
-        let fence = self.descriptors.fence.as_ref();
-        let aside = fence.map(|fence| rustix::io::fcntl_dupfd_cloexec(fence, ASIDE_FD));
-        raw::duplicate(report, REPORT_FD, true)?;
+        let aside = self.descriptors.fence.map(|fence| raw::duplicate_above(fence, ASIDE_FD));
+        raw::duplicate(self.report, REPORT_FD, true)?;
         let mut last = REPORT_FD;
         if let Some(aside) = aside {
-            raw::duplicate(aside?.into_raw_fd(), FENCE_FD, true)?;
+            raw::duplicate(aside?, FENCE_FD, true)?;
             last = FENCE_FD;
         }
         raw::close_range(last.unsigned_abs() + 1, u32::MAX)?;
-        if let Err(errno) = entered {
-            let [a, b, c, d] = errno.raw_os_error().to_le_bytes();
+        if let Err(error) = entered {
+            let [a, b, c, d] = error.raw_os_error().unwrap_or(0).to_le_bytes();
             let _told = raw::write(REPORT_FD, &[Stage::Folder as u8, a, b, c, d]);
             raw::exit_now(UNEXECUTED);
         }
@@ -171,13 +186,16 @@ impl<'a> Prepared<'a> {
     }
 
     fn set_limits(&self) -> io::Result<()> {
-        let options = &self.image.options;
+        let options = &self.executable.image().options;
         let _previous = rustix::process::umask(rustix::fs::Mode::from_raw_mode(options.umask));
         if let Some(soft) = options.open_files_soft {
-            raw::set_open_files_soft(soft)?;
+            let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+            let soft = hard.map_or(soft, |hard| soft.min(hard));
+            let limit = Rlimit { current: Some(soft), maximum: hard };
+            rustix::process::setrlimit(Resource::Nofile, limit)?;
         }
         if let Some(nice) = options.nice {
-            raw::set_nice(nice)?;
+            rustix::process::setpriority_process(None, nice)?;
         }
         if let Some(text) = &self.oom_score_adj {
             // Refused when lowered without the right to; the child then keeps what it has.
@@ -197,8 +215,8 @@ impl<'a> Prepared<'a> {
     /// is final. A file that is no program is not given to a shell.
     fn exec(&self) -> c_int {
         let mut answer = libc::ENOENT;
-        for path in &self.image.candidates {
-            match self.arrays.exec(path) {
+        for path in &self.executable.image().candidates {
+            match self.executable.exec(path) {
                 libc::EACCES => answer = libc::EACCES,
                 libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
                 errno => return errno,
@@ -208,10 +226,25 @@ impl<'a> Prepared<'a> {
     }
 }
 
+impl<I: Borrow<Image>> Life for Prepared<I> {
+    /// The child's whole life after the clone.
+    fn live(&self) -> ! {
+        let failure = match self.set_up() {
+            Ok(()) => Unexecuted { stage: Stage::Exec, errno: self.exec() },
+            Err(failure) => failure,
+        };
+        let [a, b, c, d] = failure.errno.to_le_bytes();
+        // If even that cannot be said, the parent sees a child that died before its exec.
+        let _told = raw::write(REPORT_FD, &[failure.stage as u8, a, b, c, d]);
+        raw::exit_now(UNEXECUTED)
+    }
+}
+
 /// Soft and hard, so that what is set cannot be raised again; never above what there was.
 /// Async-signal-safe.
 fn set_resource_limits(limits: ChildLimits) -> io::Result<()> {
-    let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes } = limits;
+    let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes, group_memory: _ } =
+        limits;
     // A second between the two, so that SIGXCPU can be seen.
     let cpu = cpu_seconds.map(|seconds| (seconds, seconds.saturating_add(1)));
     let same = |limit: Option<u64>| limit.map(|limit| (limit, limit));

@@ -31,6 +31,8 @@ const ESCAPE_LOOKS: u32 = 8;
 /// How long the news of a clone wait for those of its exec, which nearly always come at once: each
 /// wakes the daemon.
 const EXEC_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Between two looks for orphans of which there is no sign.
+const ROUND_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Between two rounds against orphans that do not die.
 const ORPHAN_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
@@ -60,6 +62,10 @@ struct Guardian {
     orphans: Orphans,
     /// Looks for escaped processes that are left until something happens.
     looks: u32,
+    /// Something ended, and orphans have not been looked for since.
+    is_round_due: bool,
+    /// Until then they are looked for only with a sign of some.
+    next_round: Timespec,
     /// The first wait since the last clone: its news have not been sent.
     is_fresh: bool,
     payload: Option<OwnedFd>,
@@ -95,6 +101,8 @@ impl Guardian {
             commands: Commands::new(oom_score_adj),
             orphans: Orphans::default(),
             looks: 0,
+            is_round_due: false,
+            next_round: Timespec { tv_sec: 0, tv_nsec: 0 },
             is_fresh: false,
             payload: None,
             held: Vec::new(),
@@ -111,12 +119,12 @@ impl Guardian {
             }
             self.commands.read_exec_pipes(&mut self.reports);
             if ready.children {
-                self.commands.look(self.payload.as_ref(), &mut self.reports);
+                let may_be_orphan = self.commands.look(self.payload.as_ref(), &mut self.reports);
                 // Whoever waits for an end is told before the orphans are looked at.
                 if !self.send_reports() {
                     return;
                 }
-                self.look_at_orphans();
+                self.look_at_orphans(may_be_orphan || ready.is_tick);
             }
             let before = self.reports.0.len();
             if ready.requests && !self.take_requests() {
@@ -149,6 +157,8 @@ impl Guardian {
             Some(&EXEC_TICK)
         } else if self.orphans.are_alive() {
             Some(&ORPHAN_TICK)
+        } else if self.is_round_due {
+            Some(&ROUND_TICK)
         } else if self.payload.is_some() && !self.commands.is_empty() && self.looks > 0 {
             Some(&ESCAPE_TICK)
         } else {
@@ -164,7 +174,16 @@ impl Guardian {
         }
     }
 
-    fn look_at_orphans(&mut self) {
+    /// Reading who one's children are takes as long as they are many, so without a sign of orphans
+    /// it is done some time after the ends that came together.
+    fn look_at_orphans(&mut self, may_be_some: bool) {
+        let is_urgent = may_be_some || self.orphans.are_alive() || self.commands.has_lost_shims();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        self.is_round_due = !is_urgent && now < self.next_round;
+        if self.is_round_due {
+            return;
+        }
+        self.next_round = now + ROUND_TICK;
         let payload = self.payload.is_some();
         self.orphans.round(&self.commands, payload, &mut self.reports);
         if !self.orphans.are_alive() {
@@ -222,14 +241,12 @@ impl Guardian {
 
     /// Sends what the socket takes; `false` = the daemon is gone.
     fn send_reports(&mut self) -> bool {
-        while let Some((report, descriptor)) = self.reports.0.pop_front() {
-            let descriptors: Vec<BorrowedFd<'_>> = descriptor.iter().map(AsFd::as_fd).collect();
-            match channel::send(&self.control, &report.encode(), &descriptors) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    self.reports.0.push_front((report, descriptor));
-                    return true;
-                }
+        while let Some(datagram) = self.reports.datagram() {
+            let descriptors: Vec<BorrowedFd<'_>> =
+                datagram.descriptor.iter().map(AsFd::as_fd).collect();
+            match channel::send(&self.control, &datagram.bytes, &descriptors) {
+                Ok(()) => drop(self.reports.0.drain(..datagram.count)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
                 Err(_gone) => return false,
             }
         }

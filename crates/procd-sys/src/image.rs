@@ -50,6 +50,9 @@ pub struct ChildLimits {
     pub cpu_seconds: Option<u64>,
     /// Bytes of address space.
     pub address_space_bytes: Option<u64>,
+    /// Whether its control group limits its memory. Such a child shares none with its parent, not
+    /// even up to its exec.
+    pub group_memory: bool,
 }
 
 impl Default for ChildOptions {
@@ -123,8 +126,9 @@ impl Image {
         let options = &self.options;
         writer = writer.u32(options.umask).u8(options.no_new_privileges.into());
         writer = writer.u8(options.terminal.into()).u8(options.fenced.into());
-        let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes } =
+        let ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes, group_memory } =
             options.limits;
+        writer = writer.u8(group_memory.into());
         let numbers =
             [options.open_files_soft, open_files, core_bytes, cpu_seconds, address_space_bytes];
         for number in numbers {
@@ -157,6 +161,7 @@ impl Image {
         let no_new_privileges = from.bool()?;
         let terminal = from.bool()?;
         let fenced = from.bool()?;
+        let group_memory = from.bool()?;
         let mut numbers = [None; 5];
         for number in &mut numbers {
             *number = if from.bool()? { Some(from.u64()?) } else { None };
@@ -173,7 +178,13 @@ impl Image {
             oom_score_adj,
             terminal,
             fenced,
-            limits: ChildLimits { open_files, core_bytes, cpu_seconds, address_space_bytes },
+            limits: ChildLimits {
+                open_files,
+                core_bytes,
+                cpu_seconds,
+                address_space_bytes,
+                group_memory,
+            },
         };
         Ok(Self { candidates, argv, envp, options })
     }
@@ -203,7 +214,11 @@ mod tests {
                 nice: Some(-5),
                 terminal: true,
                 fenced: true,
-                limits: ChildLimits { core_bytes: Some(0), ..ChildLimits::default() },
+                limits: ChildLimits {
+                    core_bytes: Some(0),
+                    group_memory: true,
+                    ..ChildLimits::default()
+                },
                 ..ChildOptions::default()
             },
         };

@@ -1,5 +1,5 @@
 //! The system side of procd: guardian, shim, spawn, control groups, signals. The only crate with
-//! unsafe code, and all of it is in [`raw`]; the rest is plain code over safe calls.
+//! unsafe code, and all of it is in [`raw`] and [`bare`]; the rest is plain code over safe calls.
 //!
 //! ```text
 //! daemon --(SEQPACKET: requests)--> guardian --clone3 into a leaf--> command        tier 1
@@ -11,6 +11,8 @@
 //! Must not know tokio, threads or a store. Descriptors given to the daemon do not block.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[expect(unsafe_code, reason = "system calls past libc")]
+mod bare;
 pub mod cgroup;
 pub mod channel;
 mod child;

@@ -328,10 +328,18 @@ impl Report {
         .0
     }
 
-    /// Reads a datagram.
+    /// Reads a datagram of one report.
     /// # Errors
     /// [`Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (report, rest) = Self::decode_first(bytes)?;
+        if rest.is_empty() { Ok(report) } else { Err(Malformed) }
+    }
+
+    /// Reads the first report of a datagram of several, and says what is behind it.
+    /// # Errors
+    /// [`Malformed`].
+    pub fn decode_first(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut from = Reader(bytes);
         let report = match from.u8()? {
             1 => Self::Ready,
@@ -362,7 +370,7 @@ impl Report {
             11 => Self::Escaped { count: from.u64()? },
             _ => return Err(Malformed),
         };
-        from.end(report)
+        Ok((report, from.0))
     }
 }
 
@@ -479,12 +487,21 @@ mod tests {
             Report::ShimEnded { key: 6, clean: false },
             Report::Escaped { count: 3 },
         ];
+        let mut together = Vec::new();
         for report in reports {
             let bytes = report.encode();
+            together.extend_from_slice(&bytes);
             assert!(bytes.len() <= MESSAGE_BYTES_MAX);
             assert_eq!(Report::decode(&bytes), Ok(report));
             assert_eq!(Report::decode(&bytes[..bytes.len() - 1]), Err(Malformed));
         }
+        let mut rest = together.as_slice();
+        for report in reports {
+            let (first, behind) = Report::decode_first(rest).unwrap();
+            assert_eq!(first, report);
+            rest = behind;
+        }
+        assert!(rest.is_empty());
         let init = |isolation, leaf| Hold::Init { isolation, leaf };
         let requests = [
             Request::Setup { payload: true },

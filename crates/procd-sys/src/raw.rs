@@ -1,18 +1,22 @@
 //! Thin wrappers of the system calls that neither rustix nor nix has in the form needed.
 //! One operation an unsafe block; no policy here.
 
+mod clone;
+
+use std::borrow::Borrow;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::process::Pid;
 
+use crate::bare::{self, word};
+use crate::image::Image;
+pub(crate) use clone::{Forked, Lent, Life, clone_init, clone_into, clone_living, fork};
+
 /// The larger of the kernel's signal numbers.
 const SIGNAL_MAX: c_int = 64;
-/// `CLONE_INTO_CGROUP`, which libc has in too narrow a type.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Which libc may not have yet.
 const SO_PEERPIDFD: c_int = 77;
 /// Asks for the version instead of a set of rules.
@@ -21,15 +25,6 @@ const LANDLOCK_ASK_VERSION: u32 = 1;
 const LANDLOCK_PATH_BENEATH: u32 = 1;
 /// Bytes of the kernel's own signal set.
 const KERNEL_SET_BYTES: usize = 8;
-
-/// Which side of a fork this is.
-#[derive(Debug)]
-pub(crate) enum Forked<T> {
-    /// The new process.
-    Child,
-    /// The caller, with what it knows of the child.
-    Parent(T),
-}
 
 /// How many heaps the allocator has at most; before there is a second thread.
 pub(crate) fn limit_heaps(count: c_int) {
@@ -97,74 +92,6 @@ fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks. For single-threaded callers: then the child may do whatever its parent could, since no
-/// lock can be held by a thread that is not there. Past libc, which would write to pages of its own
-/// in both, so that each shim had its own copy of them.
-pub(crate) fn fork() -> io::Result<Forked<Pid>> {
-    // SAFETY: no memory is shared and no place for a number is given, so both sides return here;
-    // called in single-threaded processes only, so the child's memory is consistent.
-    let result = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
-    let Ok(pid) = c_int::try_from(result) else {
-        return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
-    };
-    Ok(Pid::from_raw(check(pid)?).map_or(Forked::Child, Forked::Parent))
-}
-
-/// Forks straight into a control group, with a pidfd. The child may only do async-signal-safe
-/// things: libc does not know of this fork.
-pub(crate) fn clone_into(leaf: BorrowedFd<'_>) -> io::Result<Forked<(Pid, OwnedFd)>> {
-    clone(0, Some(leaf))
-}
-
-/// Forks the init of a new PID namespace, `with_user` in a user namespace of its own, and into a
-/// control group if there is one. libc does not know of this fork: the child of a process with
-/// threads may only do async-signal-safe things.
-pub(crate) fn clone_init(
-    with_user: bool,
-    leaf: Option<BorrowedFd<'_>>,
-) -> io::Result<Forked<(Pid, OwnedFd)>> {
-    let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
-    clone(u64::from((libc::CLONE_NEWPID | user).unsigned_abs()), leaf)
-}
-
-fn clone(more: u64, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, OwnedFd)>> {
-    let mut pidfd: c_int = -1;
-    let mut flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | more;
-    let mut group = 0;
-    if let Some(leaf) = leaf {
-        flags |= CLONE_INTO_CGROUP;
-        group = match u64::try_from(leaf.as_raw_fd()) {
-            Ok(group) => group,
-            Err(_negative) => return Err(io::Error::from_raw_os_error(libc::EBADF)),
-        };
-    }
-    let mut args = libc::clone_args {
-        flags,
-        pidfd: (&raw mut pidfd) as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        exit_signal: u64::from(libc::SIGCHLD.unsigned_abs()),
-        stack: 0,
-        stack_size: 0,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: group,
-    };
-    let size = size_of::<libc::clone_args>();
-    // SAFETY: `args` is a complete clone_args of the size given and `pidfd` outlives the call;
-    // without CLONE_VM and a stack this is a plain fork, so both sides return here.
-    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size) };
-    let pid = match c_int::try_from(result) {
-        Ok(pid) => check(pid)?,
-        Err(_out_of_range) => return Err(io::Error::from_raw_os_error(libc::EOVERFLOW)),
-    };
-    let Some(pid) = Pid::from_raw(pid) else { return Ok(Forked::Child) };
-    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Forked::Parent((pid, pidfd)))
-}
-
 /// Ends this process at once: no destructor, no flush.
 pub(crate) fn exit_now(code: c_int) -> ! {
     // SAFETY: `_exit` has no precondition.
@@ -198,12 +125,10 @@ pub(crate) fn reset_signals() -> io::Result<()> {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP || !is_changed {
             continue;
         }
-        let old: *mut u64 = ptr::null_mut();
+        let default = default.as_ptr().expose_provenance();
+        let arguments = [word(signal), default, 0, KERNEL_SET_BYTES];
         // SAFETY: `default` is at least as large as the kernel's sigaction; no old one is asked.
-        let result = unsafe {
-            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), old, KERNEL_SET_BYTES)
-        };
-        long(result)?;
+        unsafe { bare::call(libc::SYS_rt_sigaction, arguments) }?;
     }
     set_mask(0)
 }
@@ -257,18 +182,10 @@ pub(crate) fn unblock_all() -> io::Result<()> {
 
 /// Sets the signal mask: bit n - 1 is signal n. Async-signal-safe.
 fn set_mask(mask: u64) -> io::Result<()> {
-    let old: *mut u64 = ptr::null_mut();
+    let mask = (&raw const mask).expose_provenance();
+    let arguments = [word(libc::SIG_SETMASK), mask, 0, KERNEL_SET_BYTES];
     // SAFETY: `mask` is a kernel signal set of the size given; no old one is asked.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &raw const mask,
-            old,
-            KERNEL_SET_BYTES,
-        )
-    };
-    long(result)
+    unsafe { bare::call(libc::SYS_rt_sigprocmask, arguments) }.map(drop)
 }
 
 fn long(result: c_long) -> io::Result<()> {
@@ -314,42 +231,71 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
 /// Closes every descriptor from `first` to `last`. Async-signal-safe. For a process that keeps no
 /// owner of any of them.
 pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
+    let arguments = [first as usize, last as usize, 0, 0];
     // SAFETY: plain numbers; the caller keeps no owner of the descriptors that go.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) };
-    long(result)
+    unsafe { bare::call(libc::SYS_close_range, arguments) }.map(drop)
 }
 
 /// Makes `to` another name of `from`. Async-signal-safe. `close_on_exec` as said.
 pub(crate) fn duplicate(from: RawFd, to: RawFd, close_on_exec: bool) -> io::Result<()> {
     if from == to {
         let flags = if close_on_exec { libc::FD_CLOEXEC } else { 0 };
+        let arguments = [word(from), word(libc::F_SETFD), word(flags), 0];
         // SAFETY: sets the flags of a descriptor by number.
-        return check(unsafe { libc::fcntl(from, libc::F_SETFD, flags) }).map(drop);
+        return unsafe { bare::call(libc::SYS_fcntl, arguments) }.map(drop);
     }
     let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: plain numbers; whatever `to` was has no owner that is used later.
-    check(unsafe { libc::dup3(from, to, flags) }).map(drop)
+    unsafe { bare::call(libc::SYS_dup3, [word(from), word(to), word(flags), 0]) }.map(drop)
 }
 
-/// Arguments and environment in the form that exec wants. Borrows the strings, so it cannot
-/// outlive them.
+/// Makes a name of `from` that is `lowest` or above, closed at an exec. Async-signal-safe.
+pub(crate) fn duplicate_above(from: RawFd, lowest: RawFd) -> io::Result<RawFd> {
+    let arguments = [word(from), word(libc::F_DUPFD_CLOEXEC), word(lowest), 0];
+    // SAFETY: plain numbers; a new descriptor takes the place of none.
+    number_of(unsafe { bare::call(libc::SYS_fcntl, arguments) }?)
+}
+
+/// Makes a folder the working one. Async-signal-safe.
+pub(crate) fn enter_folder(folder: RawFd) -> io::Result<()> {
+    // SAFETY: a descriptor by number.
+    unsafe { bare::call(libc::SYS_fchdir, [word(folder), 0, 0, 0]) }.map(drop)
+}
+
+/// The number of a descriptor in the answer of a call.
+fn number_of(answer: usize) -> io::Result<RawFd> {
+    RawFd::try_from(answer).map_err(|_too_large| io::Error::from_raw_os_error(libc::EBADF))
+}
+
+/// An image with its arguments and environment in the form that exec wants.
 #[derive(Debug)]
-pub(crate) struct ExecArrays<'a> {
+pub(crate) struct Executable<I> {
+    image: I,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
-    strings: PhantomData<&'a CStr>,
 }
 
-impl<'a> ExecArrays<'a> {
-    pub(crate) fn new(argv: &'a [CString], envp: &'a [CString]) -> Self {
-        Self { argv: terminated(argv), envp: terminated(envp), strings: PhantomData }
+impl<I: Borrow<Image>> Executable<I> {
+    pub(crate) fn new(image: I) -> Self {
+        let Image { argv, envp, .. } = image.borrow();
+        let (argv, envp) = (terminated(argv), terminated(envp));
+        Self { image, argv, envp }
+    }
+
+    /// As it was given; nobody can change it.
+    pub(crate) fn image(&self) -> &Image {
+        self.image.borrow()
     }
 
     /// Replaces this process. Returns only the errno. Async-signal-safe.
     pub(crate) fn exec(&self, path: &CStr) -> c_int {
-        // SAFETY: both arrays end with a null pointer and point at C strings borrowed by `self`.
-        unsafe { libc::execve(path.as_ptr(), self.argv.as_ptr(), self.envp.as_ptr()) };
-        errno()
+        let path = path.as_ptr().expose_provenance();
+        let (argv, envp) = (self.argv.as_ptr(), self.envp.as_ptr());
+        let arguments = [path, argv.expose_provenance(), envp.expose_provenance(), 0];
+        // SAFETY: both arrays end with a null pointer and point at C strings of the image, which
+        // lie where they are as long as it is there, wherever it is moved.
+        let refused = unsafe { bare::call(libc::SYS_execve, arguments) };
+        refused.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
     }
 }
 
@@ -357,44 +303,20 @@ fn terminated(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// The errno of the last call. Async-signal-safe: no memory is asked for.
-fn errno() -> c_int {
-    io::Error::last_os_error().raw_os_error().unwrap_or(0)
-}
-
 /// Writes without any ceremony. Async-signal-safe.
 pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> bool {
+    let arguments = [word(fd), bytes.as_ptr().expose_provenance(), bytes.len(), 0];
     // SAFETY: the slice is valid for its length.
-    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-    usize::try_from(written).is_ok_and(|written| written == bytes.len())
+    let written = unsafe { bare::call(libc::SYS_write, arguments) };
+    written.is_ok_and(|written| written == bytes.len())
 }
 
 /// Opens a file for writing. Async-signal-safe.
 pub(crate) fn open_to_write(path: &CStr) -> io::Result<RawFd> {
+    let path = path.as_ptr().expose_provenance();
+    let arguments = [word(libc::AT_FDCWD), path, word(libc::O_WRONLY | libc::O_CLOEXEC), 0];
     // SAFETY: a C string and plain flags.
-    check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })
-}
-
-/// Sets the soft limit of open files, the hard one kept. Async-signal-safe.
-pub(crate) fn set_open_files_soft(soft: u64) -> io::Result<()> {
-    let (_, hard) = open_files_limit()?;
-    let limit = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
-    // SAFETY: a complete rlimit.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
-}
-
-/// Soft and hard limit of open files of this process. Async-signal-safe.
-fn open_files_limit() -> io::Result<(u64, u64)> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel fills a complete rlimit.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    Ok((limit.rlim_cur, limit.rlim_max))
-}
-
-/// Sets the niceness of this process. Async-signal-safe.
-pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: plain numbers; 0 is the caller itself.
-    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
+    number_of(unsafe { bare::call(libc::SYS_openat, arguments) }?)
 }
 
 /// Leaves the caller's mounts for a copy of them. The working folder stays the same one.
@@ -424,8 +346,26 @@ pub(crate) fn mount_own_proc() -> io::Result<()> {
 /// One byte of a pipe, waited for; `false` = its end. Async-signal-safe.
 pub(crate) fn read_byte(fd: RawFd) -> bool {
     let mut byte = 0_u8;
+    let arguments = [word(fd), (&raw mut byte).expose_provenance(), 1, 0];
     // SAFETY: one byte of memory for a read of one byte.
-    unsafe { libc::read(fd, (&raw mut byte).cast(), 1) == 1 }
+    unsafe { bare::call(libc::SYS_read, arguments) }.is_ok_and(|count| count == 1)
+}
+
+/// A child that has ended and is not reaped, if there is one. rustix tells no pid, nix no end by a
+/// real-time signal.
+pub(crate) fn find_ended_child() -> Option<Pid> {
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: all zeros is a siginfo, one without a process.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: the kernel fills a complete siginfo.
+        match check(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) }) {
+            // SAFETY: zeroed, or filled for an end of a child: both have a pid.
+            Ok(_) => return Pid::from_raw(unsafe { info.si_pid() }),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_no_child) => return None,
+        }
+    }
 }
 
 /// Signals an own child that is not reaped, or (negative) its process group.
@@ -534,7 +474,8 @@ pub(crate) fn landlock_allow(
 /// Holds this thread, and all it starts, to a set of rules for good. Async-signal-safe.
 pub(crate) fn landlock_restrict(ruleset: RawFd) -> io::Result<()> {
     // SAFETY: a descriptor by number and no flags.
-    long(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0_u32) })
+    let held = unsafe { bare::call(libc::SYS_landlock_restrict_self, [word(ruleset), 0, 0, 0]) };
+    held.map(drop)
 }
 
 /// Signals through a pidfd.

@@ -19,7 +19,7 @@ use crate::image::Image;
 use crate::isolation::Isolated;
 use crate::members::{Sent, Signalled};
 use crate::message::{Report, Request, Stage, Tag, Target};
-use crate::raw::{self, Forked};
+use crate::raw::{self, Forked, Life as _};
 use crate::wait::{self, Look};
 use crate::{channel, members, procfs};
 
@@ -101,10 +101,11 @@ impl Shim {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         rustix::process::setsid()?;
         let signals = raw::child_signals()?;
-        let prepared = Prepared::new(image, &descriptors, oom_score_adj, None);
+        let (pipe, report) = child::exec_pipe()?;
+        let prepared = Prepared::new(image, &descriptors, &report, oom_score_adj, None);
         let (leader, exec) = match isolated {
-            None => fork_leader(&prepared)?,
-            Some(isolated) => fork_isolated(prepared, &isolated)?,
+            None => fork_leader(&prepared, pipe),
+            Some(isolated) => fork_isolated(prepared, pipe, &isolated)?,
         };
         let untold = Cell::new(leader.unreaped());
         Ok(Self { socket, signals, leader, exec, untold, is_init, killing: false, alone: false })
@@ -348,23 +349,27 @@ impl Shim {
     }
 }
 
-fn fork_leader(prepared: &Prepared<'_>) -> std::io::Result<(Leader, Exec)> {
-    let (read, write) = child::exec_pipe()?;
-    Ok(match raw::fork() {
-        Ok(Forked::Child) => prepared.run(write.as_raw_fd()),
-        Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(read)),
+/// - `pipe`: the reading end of its report.
+fn fork_leader(prepared: &Prepared<&Image>, pipe: OwnedFd) -> (Leader, Exec) {
+    match raw::fork() {
+        Ok(Forked::Child) => prepared.live(),
+        Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(pipe)),
         Err(error) => (Leader::Reaped, unexecuted(Stage::Clone, &error)),
-    })
+    }
 }
 
 /// The command of an init waits until that has its own view; without one nothing is executed.
-fn fork_isolated(prepared: Prepared<'_>, isolated: &Isolated) -> std::io::Result<(Leader, Exec)> {
+fn fork_isolated(
+    prepared: Prepared<&Image>,
+    pipe: OwnedFd,
+    isolated: &Isolated,
+) -> std::io::Result<(Leader, Exec)> {
     if let Err(error) = isolated.begin() {
         return Ok((Leader::Reaped, unexecuted(Stage::Isolation, &error)));
     }
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let gate = Gate { read: read.as_raw_fd(), write: write.as_raw_fd() };
-    let (leader, exec) = fork_leader(&prepared.behind(Some(gate)))?;
+    let (leader, exec) = fork_leader(&prepared.behind(Some(gate)), pipe);
     if let Err(error) = crate::isolation::take_own_view() {
         return Ok((leader, unexecuted(Stage::Isolation, &error)));
     }

@@ -3,6 +3,8 @@
 use procd_core::LeaderEnd;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
+use crate::raw;
+
 /// What `waitid` says of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -22,6 +24,11 @@ pub(crate) fn look(pid: Pid) -> Look {
 /// Reaps it if it has ended, without waiting.
 pub(crate) fn reap(pid: Pid) -> Look {
     call(WaitId::Pid(pid), WaitIdOptions::empty())
+}
+
+/// A child that has ended and is not reaped, if there is one. Reaps nothing.
+pub(crate) fn find_ended() -> Option<Pid> {
+    raw::find_ended_child()
 }
 
 /// Whether this process has any child, ended or not. Reaps nothing.

@@ -9,7 +9,7 @@
     reason = "a test without the harness: a panic is its failure, stdout its report"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,6 +86,7 @@ fn run_all() {
         let tests: &[(&str, Test)] = &[
             ("exit codes and signals come back exactly", exit_codes_and_signals),
             ("exec failures have their true errno", exec_failures),
+            ("starts at once disturb neither each other nor their parent", many_at_once),
             ("a child has descriptors 0-2 and clean signals", a_child_is_clean),
             ("a stop reaches the leader alive and only once it is dead not", reached),
             ("a tree that detaches is killed to the last", a_detached_tree_is_killed),
@@ -176,7 +177,10 @@ impl Daemon {
     }
 
     fn report(&mut self) -> Report {
-        self.waiting.pop_front().unwrap_or_else(|| read_report(&self.guardian.control).unwrap())
+        if self.waiting.is_empty() {
+            self.waiting.extend(read_reports(&self.guardian.control));
+        }
+        self.waiting.pop_front().expect("the guardian has gone")
     }
 
     fn send(&self, request: Request) {
@@ -224,7 +228,9 @@ impl Daemon {
     fn news(&mut self, running: &mut Running) -> Report {
         loop {
             let report = match &running.shim {
-                Some(shim) => read_report(shim).expect("the shim has gone without a word"),
+                Some(shim) => {
+                    *read_reports(shim).first().expect("the shim has gone without a word")
+                }
                 None => self.report(),
             };
             match report {
@@ -287,10 +293,20 @@ impl Daemon {
     }
 }
 
-fn read_report(socket: &OwnedFd) -> Option<Report> {
+/// Those of one datagram; none = the other side has gone.
+fn read_reports(socket: &OwnedFd) -> Vec<Report> {
     loop {
         match channel::receive(socket) {
-            Ok(received) => return received.map(|got| Report::decode(&got.bytes).unwrap()),
+            Ok(received) => {
+                let datagram = received.map_or_else(Vec::new, |got| got.bytes);
+                let (mut reports, mut rest) = (Vec::new(), datagram.as_slice());
+                while !rest.is_empty() {
+                    let (report, behind) = Report::decode_first(rest).unwrap();
+                    reports.push(report);
+                    rest = behind;
+                }
+                return reports;
+            }
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
         }
         let woken = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&WAIT)).unwrap();
@@ -389,6 +405,49 @@ fn exec_failures(daemon: &mut Daemon) {
     check(&["/bin/echo", &long], "/", Stage::Exec, libc::E2BIG);
     check(&["/bin/true"], "/dev/null", Stage::Folder, libc::ENOTDIR);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Up to the exec a child may live in the memory of its parent, which goes on beside it: each still
+/// becomes what it was asked for, or fails with its own errno, and the parent keeps its OOM score.
+fn many_at_once(daemon: &mut Daemon) {
+    let score = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+    let before = score(daemon.guardian.pid);
+    if daemon.containment.payload().is_none() {
+        return;
+    }
+    let all: Vec<(u32, Running)> = (0..96)
+        .map(|number| {
+            let mut asked = match number % 3 {
+                0 => image(&["no-such-program-at-all"]),
+                _ => image(&["/bin/echo", &number.to_string()]),
+            };
+            asked.options.limits.group_memory = number % 4 == 1;
+            asked.options.oom_score_adj = (number % 8 == 2).then_some(1000);
+            (number, daemon.request(&asked, "/"))
+        })
+        .collect();
+    let mut verdicts = HashMap::new();
+    while verdicts.len() < all.len() {
+        let report = daemon.report();
+        if let Report::Executed { key } | Report::Failed { key, .. } = report {
+            assert_eq!(verdicts.insert(key, report), None);
+        }
+    }
+    assert_eq!(score(daemon.guardian.pid), before);
+    for (number, running) in all {
+        let (key, errno, stage) = (running.key, libc::ENOENT, Stage::Exec);
+        let (verdict, output) = match number % 3 {
+            0 => (Report::Failed { key, stage, errno }, String::new()),
+            _ => (Report::Executed { key }, format!("{number}\n")),
+        };
+        assert_eq!(verdicts.get(&key), Some(&verdict));
+        let leaf = running.leaf.as_ref().unwrap();
+        assert!(leaf.wait_empty(Duration::from_secs(60)));
+        daemon.send(Request::Reap { key });
+        while daemon.report() != (Report::Reaped { key }) {}
+        leaf.remove().unwrap();
+        assert_eq!(Daemon::output(running), output);
+    }
 }
 
 fn a_child_is_clean(daemon: &mut Daemon) {

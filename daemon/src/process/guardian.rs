@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use procd_sys::channel;
@@ -44,12 +44,23 @@ pub(super) enum News {
     Missing,
 }
 
+/// What is asked of the guardian, or of the link itself.
 enum Message {
-    Start { key: u64, hold: Hold, descriptors: Vec<OwnedFd>, to: LaneSender<News> },
-    Signal { key: u64, signal: i32, tag: Tag },
-    Reap { key: u64 },
-    Forget { key: u64 },
+    Start {
+        key: u64,
+        hold: Hold,
+        descriptors: Vec<OwnedFd>,
+        to: LaneSender<News>,
+    },
+    /// Whoever watches is noted.
+    Asked(Request, Vec<OwnedFd>),
+    Forget {
+        key: u64,
+    },
 }
+
+/// A request with what goes along.
+type Asked = (Request, Vec<OwnedFd>);
 
 /// The way to the guardian. Clones share it; the last one dropped ends the guardian, and with it
 /// everything that runs.
@@ -57,13 +68,91 @@ enum Message {
 pub(super) struct GuardianLink {
     messages: mpsc::Sender<Message>,
     next_key: Arc<AtomicU64>,
-    status: Arc<Status>,
+    shared: Arc<Shared>,
+}
+
+/// What the senders share with the task. The lock is never held across an `.await`.
+#[derive(Debug, Default)]
+struct Shared {
+    pid: AtomicU64,
+    escaped: Arc<AtomicU64>,
+    wire: Mutex<Wire>,
 }
 
 #[derive(Debug, Default)]
-struct Status {
-    pid: AtomicU64,
-    escaped: Arc<AtomicU64>,
+struct Wire {
+    /// The socket, while there is a guardian.
+    control: Option<Arc<AsyncFd<OwnedFd>>>,
+    watchers: HashMap<u64, LaneSender<News>>,
+    /// Messages on their way by the task: nothing may overtake them.
+    queued: usize,
+}
+
+impl Shared {
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wire {
+    /// Sends at once, without a turn of the task. Gives back what has to wait: counted then, since
+    /// it goes by the task.
+    fn send_now(&mut self, message: Message) -> Result<(), Message> {
+        let refused = match (&self.control, self.queued) {
+            (Some(control), 0) => {
+                let control = Arc::clone(control);
+                self.try_send(control.get_ref(), message)
+            }
+            (Some(_) | None, _) => Err(message),
+        };
+        self.queued += usize::from(refused.is_err());
+        refused
+    }
+
+    fn try_send(&mut self, control: &OwnedFd, message: Message) -> Result<(), Message> {
+        let (request, descriptors) = match self.accept(message) {
+            Some(asked) => asked,
+            None => return Ok(()),
+        };
+        match send(control, request, &descriptors) {
+            Sent::Whole => Ok(()),
+            // Its end is seen by the task, which tells all who watch.
+            Sent::Gone => Ok(()),
+            Sent::Full => Err(Message::Asked(request, descriptors)),
+        }
+    }
+
+    /// Notes who watches. What is left is for the socket.
+    fn accept(&mut self, message: Message) -> Option<Asked> {
+        Some(match message {
+            Message::Start { key, hold, descriptors, to } => {
+                self.watchers.insert(key, to);
+                (Request::Start { key, hold }, descriptors)
+            }
+            Message::Asked(request, descriptors) => (request, descriptors),
+            Message::Forget { key } => {
+                self.watchers.remove(&key);
+                return None;
+            }
+        })
+    }
+}
+
+enum Sent {
+    Whole,
+    /// The socket has no room now.
+    Full,
+    /// Nobody is there.
+    Gone,
+}
+
+fn send(control: &OwnedFd, request: Request, descriptors: &[OwnedFd]) -> Sent {
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    match channel::send(control, &request.encode(), &borrowed) {
+        Ok(()) => Sent::Whole,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
+        Err(_) => Sent::Gone,
+    }
 }
 
 impl GuardianLink {
@@ -75,17 +164,12 @@ impl GuardianLink {
         held: Vec<OwnedFd>,
     ) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel(REQUESTS_MAX);
-        let status = Arc::new(Status::default());
-        let task = Task {
-            containment,
-            held,
-            watchers: HashMap::new(),
-            waiting: VecDeque::new(),
-            status: Arc::clone(&status),
-        };
+        let shared = Arc::new(Shared::default());
+        let task =
+            Task { containment, held, waiting: VecDeque::new(), shared: Arc::clone(&shared) };
         let guardian = task.take_over(launched)?;
         tokio::spawn(task.run(guardian, inbox));
-        Ok(Self { messages, next_key: Arc::new(AtomicU64::new(1)), status })
+        Ok(Self { messages, next_key: Arc::new(AtomicU64::new(1)), shared })
     }
 
     pub(super) fn mint_key(&self) -> u64 {
@@ -94,12 +178,12 @@ impl GuardianLink {
 
     /// The pid of the guardian, for operators.
     pub(super) fn pid(&self) -> Option<i32> {
-        i32::try_from(self.status.pid.load(Ordering::Relaxed)).ok().filter(|&pid| pid > 0)
+        i32::try_from(self.shared.pid.load(Ordering::Relaxed)).ok().filter(|&pid| pid > 0)
     }
 
     /// How many processes were found outside every leaf.
     pub(super) fn escaped(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.status.escaped)
+        Arc::clone(&self.shared.escaped)
     }
 
     /// Asks for a start; its news come by the receiver.
@@ -115,11 +199,12 @@ impl GuardianLink {
     }
 
     pub(super) async fn ask_signal(&self, key: u64, signal: i32, tag: Tag) {
-        self.send(Message::Signal { key, signal, tag }).await;
+        let request = Request::Signal { key, signal, tag, target: Target::Leader };
+        self.send(Message::Asked(request, Vec::new())).await;
     }
 
     pub(super) async fn ask_reap(&self, key: u64) {
-        self.send(Message::Reap { key }).await;
+        self.send(Message::Asked(Request::Reap { key }, Vec::new())).await;
     }
 
     pub(super) async fn forget(&self, key: u64) {
@@ -127,6 +212,7 @@ impl GuardianLink {
     }
 
     async fn send(&self, message: Message) {
+        let Err(message) = self.shared.wire().send_now(message) else { return };
         if self.messages.send(message).await.is_err() {
             tracing::debug!("a request after the end of the link");
         }
@@ -134,7 +220,7 @@ impl GuardianLink {
 }
 
 struct Guardian {
-    control: AsyncFd<OwnedFd>,
+    control: Arc<AsyncFd<OwnedFd>>,
     /// Kept so that its number stays its own until it was reaped.
     _pidfd: OwnedFd,
 }
@@ -142,10 +228,9 @@ struct Guardian {
 struct Task {
     containment: Containment,
     held: Vec<OwnedFd>,
-    watchers: HashMap<u64, LaneSender<News>>,
     /// Requests the socket did not take yet.
-    waiting: VecDeque<(Request, Vec<OwnedFd>)>,
-    status: Arc<Status>,
+    waiting: VecDeque<Asked>,
+    shared: Arc<Shared>,
 }
 
 /// Why the link stopped serving a guardian.
@@ -173,14 +258,16 @@ impl Task {
                     return;
                 }
             };
-            tokio::spawn(end_adopted(Arc::clone(&self.status)));
+            tokio::spawn(end_adopted(Arc::clone(&self.shared)));
         }
     }
 
     fn take_over(&self, launched: Launched) -> std::io::Result<Guardian> {
         let pid = u64::from(launched.pid.unsigned_abs());
-        self.status.pid.store(pid, Ordering::Relaxed);
-        Ok(Guardian { control: watched_both(launched.control)?, _pidfd: launched.pidfd })
+        let control = Arc::new(watched_both(launched.control)?);
+        self.shared.pid.store(pid, Ordering::Relaxed);
+        self.shared.wire().control = Some(Arc::clone(&control));
+        Ok(Guardian { control, _pidfd: launched.pidfd })
     }
 
     fn relaunch(&self) -> std::io::Result<Guardian> {
@@ -230,31 +317,27 @@ impl Task {
     }
 
     fn accept(&mut self, message: Message) {
-        match message {
-            Message::Start { key, hold, descriptors, to } => {
-                self.watchers.insert(key, to);
-                self.waiting.push_back((Request::Start { key, hold }, descriptors));
+        let mut wire = self.shared.wire();
+        match wire.accept(message) {
+            // Whoever asked before the end of a guardian has been told of that.
+            Some((Request::Start { key, .. }, _)) if !wire.watchers.contains_key(&key) => {
+                wire.queued -= 1;
             }
-            Message::Signal { key, signal, tag } => {
-                let target = Target::Leader;
-                let request = Request::Signal { key, signal, tag, target };
-                self.waiting.push_back((request, Vec::new()));
-            }
-            Message::Reap { key } => self.waiting.push_back((Request::Reap { key }, Vec::new())),
-            Message::Forget { key } => {
-                self.watchers.remove(&key);
-            }
+            Some(asked) => self.waiting.push_back(asked),
+            None => wire.queued -= 1,
         }
     }
 
     /// Sends what waits: `Ok(false)` = the socket is full.
     fn send_waiting(&mut self, control: &AsyncFd<OwnedFd>) -> Result<bool, Gone> {
         while let Some((request, descriptors)) = self.waiting.front() {
-            let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-            match channel::send(control.get_ref(), &request.encode(), &borrowed) {
-                Ok(()) => drop(self.waiting.pop_front()),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
-                Err(_) => return Err(Gone),
+            match send(control.get_ref(), *request, descriptors) {
+                Sent::Whole => {
+                    self.shared.wire().queued -= 1;
+                    drop(self.waiting.pop_front());
+                }
+                Sent::Full => return Ok(false),
+                Sent::Gone => return Err(Gone),
             }
         }
         Ok(true)
@@ -264,10 +347,7 @@ impl Task {
     fn receive(&mut self, control: &AsyncFd<OwnedFd>) -> Result<bool, Gone> {
         loop {
             match channel::receive(control.get_ref()) {
-                Ok(Some(received)) => match Report::decode(&received.bytes) {
-                    Ok(report) => self.dispatch(report),
-                    Err(_) => tracing::error!("bug: a malformed report of the guardian"),
-                },
+                Ok(Some(received)) => self.dispatch_all(&received.bytes),
                 Ok(None) => return Err(Gone),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
                 Err(_) => return Err(Gone),
@@ -275,28 +355,46 @@ impl Task {
         }
     }
 
+    fn dispatch_all(&mut self, mut datagram: &[u8]) {
+        while !datagram.is_empty() {
+            let Ok((report, rest)) = Report::decode_first(datagram) else {
+                tracing::error!("bug: a malformed report of the guardian");
+                return;
+            };
+            self.dispatch(report);
+            datagram = rest;
+        }
+    }
+
     fn dispatch(&mut self, report: Report) {
         if let Report::Escaped { count } = report {
-            self.status.escaped.store(count, Ordering::Relaxed);
+            self.shared.escaped.store(count, Ordering::Relaxed);
             tracing::warn!(count, "processes outside every control group of ours were killed");
         }
         let Some(key) = report.key() else { return };
-        let Some(to) = self.watchers.get(&key) else { return };
+        let mut wire = self.shared.wire();
+        let Some(to) = wire.watchers.get(&key) else { return };
         match to.send(News::Report(report)) {
             Ok(()) => {}
             Err(Unsent::Full) => {
                 tracing::error!(key, "bug: more reports than a process can have");
             }
             Err(Unsent::Closed) => {
-                self.watchers.remove(&key);
+                wire.watchers.remove(&key);
             }
         }
     }
 
     /// The guardian is gone, and its children are ours now: everything it held is ended.
     async fn lose_all(&mut self) {
-        tracing::error!(running = self.watchers.len(), "the guardian died");
-        self.status.pid.store(0, Ordering::Relaxed);
+        self.shared.pid.store(0, Ordering::Relaxed);
+        let watchers = {
+            let mut wire = self.shared.wire();
+            wire.control = None;
+            wire.queued -= self.waiting.len();
+            std::mem::take(&mut wire.watchers)
+        };
+        tracing::error!(running = watchers.len(), "the guardian died");
         self.waiting.clear();
         if let Containment::Cgroup(payload) = &self.containment {
             let payload = Arc::clone(payload);
@@ -305,7 +403,7 @@ impl Task {
                 tracing::error!(%error, "the payload could not be killed");
             }
         }
-        for (_, to) in self.watchers.drain() {
+        for to in watchers.into_values() {
             // A full queue cannot be, and a closed one has nobody to tell.
             drop(to.send(News::Lost));
         }
@@ -319,11 +417,13 @@ impl Task {
         loop {
             tokio::select! {
                 () = &mut end => return true,
-                message = inbox.recv() => match message {
-                    Some(Message::Start { to, .. }) => drop(to.send(News::Missing)),
-                    Some(Message::Signal { .. } | Message::Reap { .. } | Message::Forget { .. }) => {}
-                    None => return false,
-                },
+                message = inbox.recv() => {
+                    let Some(message) = message else { return false };
+                    self.shared.wire().queued -= 1;
+                    if let Message::Start { to, .. } = message {
+                        drop(to.send(News::Missing));
+                    }
+                }
             }
         }
     }
@@ -335,11 +435,11 @@ struct Gone;
 
 /// What fell to the daemon must neither live on nor stay as zombies. Shims end their own trees,
 /// being told to; what is left after that has lost its shim too.
-async fn end_adopted(status: Arc<Status>) {
+async fn end_adopted(shared: Arc<Shared>) {
     for tick in 0..REAP_TICKS_MAX {
         tokio::time::sleep(REAP_TICK).await;
         guardian::reap_adopted();
-        let guardian = i32::try_from(status.pid.load(Ordering::Relaxed)).unwrap_or(0);
+        let guardian = i32::try_from(shared.pid.load(Ordering::Relaxed)).unwrap_or(0);
         let mut rounds = if tick < SHIMS_END_TICKS { 0 } else { KILL_ROUNDS };
         // Each round meets what the one before has orphaned.
         while rounds > 0 && guardian::kill_adopted(guardian) {

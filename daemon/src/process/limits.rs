@@ -120,6 +120,7 @@ pub(super) fn hold(
             core_bytes: asked.core_bytes_max,
             cpu_seconds: asked.cpu_seconds_max,
             address_space_bytes: asked.address_space_bytes_max,
+            group_memory: asked.memory_bytes_max.is_some() && controllers.memory,
         },
         watched: Watched {
             memory_bytes_max: sampled(asked.memory_bytes_max, controllers.memory),

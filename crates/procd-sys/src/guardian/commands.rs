@@ -5,14 +5,18 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags};
 
+use crate::bare::Stack;
 use crate::channel;
 use crate::child::{self, ChildDescriptors, Closed, ExecNews, Prepared, Unexecuted};
 use crate::image::Image;
 use crate::isolation::{self, Isolated, Isolation};
-use crate::message::{Hold, Report, Stage, Tag};
-use crate::raw::{self, Forked};
+use crate::message::{Hold, MESSAGE_BYTES_MAX, Report, Stage, Tag};
+use crate::raw::{self, Forked, Lent};
 use crate::shim::{self, Ward};
 use crate::wait::{self, Look};
+
+/// Stacks kept for the next starts, a count.
+const STACKS_MAX: usize = 4;
 
 /// Reports on their way to the daemon, some with a pidfd.
 pub(super) struct Reports(pub(super) VecDeque<(Report, Option<OwnedFd>)>);
@@ -21,6 +25,32 @@ impl Reports {
     pub(super) fn add(&mut self, report: Report, descriptor: Option<OwnedFd>) {
         self.0.push_back((report, descriptor));
     }
+
+    /// The next datagram: as many as fit, each of which would wake the daemon by itself. `None` =
+    /// nothing waits.
+    pub(super) fn datagram(&self) -> Option<Datagram<'_>> {
+        let (first, descriptor) = self.0.front()?;
+        let mut datagram =
+            Datagram { bytes: first.encode(), descriptor: descriptor.as_ref(), count: 1 };
+        for (report, descriptor) in self.0.iter().skip(1) {
+            let bytes = report.encode();
+            if descriptor.is_some() || datagram.bytes.len() + bytes.len() > MESSAGE_BYTES_MAX {
+                break;
+            }
+            datagram.bytes.extend_from_slice(&bytes);
+            datagram.count += 1;
+        }
+        Some(datagram)
+    }
+}
+
+/// Reports that go together.
+pub(super) struct Datagram<'a> {
+    pub(super) bytes: Vec<u8>,
+    /// Of the first.
+    pub(super) descriptor: Option<&'a OwnedFd>,
+    /// How many they are.
+    pub(super) count: usize,
 }
 
 /// Why a start did not come to a process.
@@ -35,14 +65,17 @@ pub struct Refused {
 /// How far a child has come.
 enum Phase {
     /// Tier 1: between clone and exec; the pipe tells.
-    Starting(OwnedFd),
+    Starting { pipe: OwnedFd, lent: Option<Loan> },
     /// It said why it could not exec; it has not ended yet.
-    Failing(Unexecuted),
+    Failing { why: Unexecuted, lent: Option<Loan> },
     /// Past its exec, or a shim.
     Running,
     /// Ended and reported, not reaped: its numbers stay its own.
     Ended,
 }
+
+/// What a child uses of our memory until its exec.
+type Loan = Lent<Prepared<Image>>;
 
 struct Command {
     pid: Pid,
@@ -52,9 +85,34 @@ struct Command {
     phase: Phase,
 }
 
+impl Command {
+    /// `true` = it is reaped.
+    fn look_at_leader(
+        &mut self,
+        key: u64,
+        payload: Option<&OwnedFd>,
+        reports: &mut Reports,
+    ) -> bool {
+        let Look::Ended(end) = wait::look(self.pid) else { return false };
+        self.phase = Phase::Ended;
+        let is_last = |payload| crate::cgroup::is_leaf_empty(payload, key);
+        let is_gone =
+            !self.is_kept && payload.is_some_and(is_last) && wait::reap(self.pid) != Look::Alive;
+        if is_gone {
+            reports.add(Report::Reaped { key }, None);
+        }
+        reports.add(Report::Ended { key, end, leftovers: 0 }, None);
+        is_gone
+    }
+}
+
 pub(super) struct Commands {
     by_key: HashMap<u64, Command>,
     by_pid: HashMap<Pid, u64>,
+    /// Those between clone and exec.
+    starting: Vec<u64>,
+    /// Of children that share our memory until their exec, for the next ones.
+    stacks: Vec<Stack>,
     /// Shims that died: told once their orphans are dead.
     lost_shims: Vec<u64>,
     oom_score_adj: Option<i32>,
@@ -65,6 +123,8 @@ impl Commands {
         Self {
             by_key: HashMap::new(),
             by_pid: HashMap::new(),
+            starting: Vec::new(),
+            stacks: Vec::new(),
             lost_shims: Vec::new(),
             oom_score_adj,
         }
@@ -79,9 +139,10 @@ impl Commands {
     }
 
     pub(super) fn exec_pipes(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.by_key.values().filter_map(|command| match &command.phase {
-            Phase::Starting(pipe) => Some(pipe),
-            Phase::Failing(_) | Phase::Running | Phase::Ended => None,
+        let commands = self.starting.iter().filter_map(|key| self.by_key.get(key));
+        commands.filter_map(|command| match &command.phase {
+            Phase::Starting { pipe, .. } => Some(pipe),
+            Phase::Failing { .. } | Phase::Running | Phase::Ended => None,
         })
     }
 
@@ -114,9 +175,11 @@ impl Commands {
         if image.options.fenced != fence.is_some() {
             return Err(Refused { stage: Stage::Fence, errno: libc::EBADF });
         }
+        // What it used can be read as long as it is not reaped.
+        let is_kept = image.options.limits.cpu_seconds.is_some();
         let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr], fence };
         let started = match hold {
-            Hold::Leaf => self.clone_command(&image, &descriptors, &place),
+            Hold::Leaf => self.clone_command(image, &descriptors, &place),
             Hold::Shim => self.fork_shim(&image, descriptors, place),
             Hold::Init { isolation, leaf: _ } => {
                 self.clone_init(&image, descriptors, place, isolation, places.next())
@@ -127,26 +190,39 @@ impl Commands {
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         })?;
         self.by_pid.insert(pid, key);
-        // What it used can be read as long as it is not reaped.
-        let is_kept = image.options.limits.cpu_seconds.is_some();
+        if matches!(phase, Phase::Starting { .. }) {
+            self.starting.push(key);
+        }
         self.by_key.insert(key, Command { pid, shim: hold.is_shim(), is_kept, phase });
         let pid = pid.as_raw_nonzero().get();
         reports.add(Report::Started { key, pid }, Some(pidfd));
         Ok(())
     }
 
+    /// A child that shares our memory needs nothing of it copied, and leaves nothing to be cleared
+    /// away; we go on beside it, since an exec can take as long as it likes.
     fn clone_command(
-        &self,
-        image: &Image,
+        &mut self,
+        image: Image,
         descriptors: &ChildDescriptors,
         leaf: &OwnedFd,
     ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
         let own = rustix::process::getpid();
-        let prepared = Prepared::new(image, descriptors, self.oom_score_adj, Some(own));
-        let (read, write) = child::exec_pipe()?;
-        match raw::clone_into(leaf.as_fd())? {
-            Forked::Child => prepared.run(std::os::fd::AsRawFd::as_raw_fd(&write)),
-            Forked::Parent((pid, pidfd)) => Ok((pid, pidfd, Phase::Starting(read))),
+        let (pipe, report) = child::exec_pipe()?;
+        let prepared = Prepared::new(image, descriptors, &report, self.oom_score_adj, Some(own));
+        let stack = if Stack::IS_OF_USE && prepared.may_share_memory() {
+            Some(self.stacks.pop().map_or_else(Stack::new, Ok)?)
+        } else {
+            None
+        };
+        let (pid, pidfd, lent) = raw::clone_living(leaf.as_fd(), Box::new(prepared), stack)?;
+        Ok((pid, pidfd, Phase::Starting { pipe, lent }))
+    }
+
+    /// Nobody uses it any more.
+    fn take_back(stacks: &mut Vec<Stack>, lent: Option<Loan>) {
+        if stacks.len() < STACKS_MAX {
+            stacks.extend(lent.map(Lent::take_back));
         }
     }
 
@@ -189,12 +265,19 @@ impl Commands {
     }
 
     pub(super) fn read_exec_pipes(&mut self, reports: &mut Reports) {
-        for (&key, command) in &mut self.by_key {
-            let Phase::Starting(pipe) = &command.phase else { continue };
+        let Self { by_key, starting, stacks, .. } = self;
+        starting.retain(|&key| {
+            let Some(command) = by_key.get_mut(&key) else { return false };
+            let Phase::Starting { pipe, lent } = &mut command.phase else { return false };
             match child::exec_news(pipe) {
-                ExecNews::Pending => {}
-                ExecNews::Failed(why) => command.phase = Phase::Failing(why),
+                ExecNews::Pending => return true,
+                // It still has to end, on its stack.
+                ExecNews::Failed(why) => {
+                    command.phase = Phase::Failing { why, lent: lent.take() };
+                }
+                // Its memory is another, or none at all, before the pipe closes.
                 ExecNews::Closed => {
+                    Self::take_back(stacks, lent.take());
                     command.phase = Phase::Running;
                     let report = match child::judge_closed(command.pid) {
                         Closed::Executed => Report::Executed { key },
@@ -203,55 +286,65 @@ impl Commands {
                     reports.add(report, None);
                 }
             }
-        }
+            false
+        });
     }
 
-    /// Looks at every command, and tells each end once. Reaped here: failed starts, shims, and
-    /// leaders whose leaf is seen to be empty, which is told before their end. Any other leader is
-    /// reaped when the daemon asks: until its tree is empty its numbers stay its own.
-    pub(super) fn look(&mut self, payload: Option<&OwnedFd>, reports: &mut Reports) {
-        let mut gone = Vec::new();
-        for (&key, command) in &mut self.by_key {
-            match (&command.phase, command.shim) {
-                // The pipe speaks first: it closes before the end can be seen, so next time.
-                (Phase::Starting(_) | Phase::Ended, _) => {}
-                (Phase::Failing(why), _) => {
-                    if wait::reap(command.pid) != Look::Alive {
-                        let Unexecuted { stage, errno } = *why;
-                        reports.add(Report::Failed { key, stage, errno }, None);
-                        gone.push(key);
-                    }
+    /// Looks who has ended, and tells each end once. The usual ends, which are reaped at once, are
+    /// found one by one, however many others run; else every command is looked at. `true` = a
+    /// child that is no command may have ended too.
+    pub(super) fn look(&mut self, payload: Option<&OwnedFd>, reports: &mut Reports) -> bool {
+        while let Some(pid) = wait::find_ended() {
+            let key = self.by_pid.get(&pid).copied();
+            if !key.is_some_and(|key| self.look_at(key, payload, reports)) {
+                for key in self.by_key.keys().copied().collect::<Vec<_>>() {
+                    self.look_at(key, payload, reports);
                 }
-                (Phase::Running, true) => match wait::reap(command.pid) {
-                    Look::Alive => {}
-                    Look::Ended(procd_core::LeaderEnd::Code(0)) => {
-                        reports.add(Report::ShimEnded { key, clean: true }, None);
-                        gone.push(key);
-                    }
-                    Look::Ended(_) | Look::NoChild => {
-                        self.lost_shims.push(key);
-                        gone.push(key);
-                    }
-                },
-                (Phase::Running, false) => {
-                    if let Look::Ended(end) = wait::look(command.pid) {
-                        command.phase = Phase::Ended;
-                        let is_last = |payload| crate::cgroup::is_leaf_empty(payload, key);
-                        if !command.is_kept
-                            && payload.is_some_and(is_last)
-                            && wait::reap(command.pid) != Look::Alive
-                        {
-                            reports.add(Report::Reaped { key }, None);
-                            gone.push(key);
-                        }
-                        reports.add(Report::Ended { key, end, leftovers: 0 }, None);
-                    }
-                }
+                return true;
             }
         }
-        for key in gone {
+        false
+    }
+
+    /// Reaped here: failed starts, shims, and leaders whose leaf is seen to be empty, which is told
+    /// before their end. Any other leader is reaped when the daemon asks: until its tree is empty
+    /// its numbers stay its own. `true` = it is reaped.
+    fn look_at(&mut self, key: u64, payload: Option<&OwnedFd>, reports: &mut Reports) -> bool {
+        let Some(command) = self.by_key.get_mut(&key) else { return false };
+        let is_gone = match (&mut command.phase, command.shim) {
+            // The pipe speaks first: it closes before the end can be seen, so next time.
+            (Phase::Starting { .. } | Phase::Ended, _) => false,
+            (Phase::Failing { why, lent }, _) => {
+                let is_gone = wait::reap(command.pid) != Look::Alive;
+                if is_gone {
+                    let Unexecuted { stage, errno } = *why;
+                    Self::take_back(&mut self.stacks, lent.take());
+                    reports.add(Report::Failed { key, stage, errno }, None);
+                }
+                is_gone
+            }
+            (Phase::Running, true) => match wait::reap(command.pid) {
+                Look::Alive => false,
+                Look::Ended(procd_core::LeaderEnd::Code(0)) => {
+                    reports.add(Report::ShimEnded { key, clean: true }, None);
+                    true
+                }
+                Look::Ended(_) | Look::NoChild => {
+                    self.lost_shims.push(key);
+                    true
+                }
+            },
+            (Phase::Running, false) => command.look_at_leader(key, payload, reports),
+        };
+        if is_gone {
             self.forget(key);
         }
+        is_gone
+    }
+
+    /// Whether trees have lost their shims and are not known to be dead.
+    pub(super) fn has_lost_shims(&self) -> bool {
+        !self.lost_shims.is_empty()
     }
 
     /// No orphan is alive: what fell to us from a dead shim is dead too.
