@@ -1,7 +1,6 @@
 //! From clone to exec. Between them nothing allocates, no lock is taken and nothing of libc is
 //! called: all memory is ready before, and may be the parent's, beside whom the child runs.
 
-use std::borrow::Borrow;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -52,8 +51,8 @@ struct Numbers {
 
 /// A child ready to be: what it needs, in memory that was allocated before the clone.
 #[derive(Debug)]
-pub(crate) struct Prepared<I> {
-    executable: Executable<I>,
+pub(crate) struct Prepared {
+    executable: Executable,
     oom_score_adj: Option<Vec<u8>>,
     descriptors: Numbers,
     /// Where it tells why it could not exec.
@@ -89,17 +88,17 @@ pub(crate) enum ExecNews {
     Failed(Unexecuted),
 }
 
-impl<I: Borrow<Image>> Prepared<I> {
+impl Prepared {
     /// - `oom_score_adj`: the value if the image names none.
     /// - `descriptors`, `report`: open until the clone; the child has its own then.
     pub(crate) fn new(
-        image: I,
+        image: Image,
         descriptors: &ChildDescriptors,
         report: &OwnedFd,
         oom_score_adj: Option<i32>,
         bound_to: Option<Pid>,
     ) -> Self {
-        let score = image.borrow().options.oom_score_adj.or(oom_score_adj);
+        let score = image.options.oom_score_adj.or(oom_score_adj);
         Self {
             executable: Executable::new(image),
             oom_score_adj: score.map(|score| score.to_string().into_bytes()),
@@ -111,14 +110,17 @@ impl<I: Borrow<Image>> Prepared<I> {
     }
 
     /// The child of an init waits for it, and takes mounts of its own.
-    pub(crate) fn behind(self, gate: Option<Gate>) -> Self {
-        Self { gate, ..self }
+    pub(crate) fn behind(self, gate: Gate) -> Self {
+        Self { gate: Some(gate), ..self }
     }
 
     /// Whether the child can share its parent's memory: the kernel gives one OOM score to all who
-    /// share it, and kills them all where one of them is out of memory.
+    /// share it, and kills them all where one of them is out of memory. One behind a gate takes too
+    /// long.
     pub(crate) fn may_share_memory(&self) -> bool {
-        self.oom_score_adj.is_none() && !self.executable.image().options.limits.group_memory
+        self.gate.is_none()
+            && self.oom_score_adj.is_none()
+            && !self.executable.image().options.limits.group_memory
     }
 
     fn set_up(&self) -> Result<(), Unexecuted> {
@@ -226,7 +228,7 @@ impl<I: Borrow<Image>> Prepared<I> {
     }
 }
 
-impl<I: Borrow<Image>> Life for Prepared<I> {
+impl Life for Prepared {
     /// The child's whole life after the clone.
     fn live(&self) -> ! {
         let failure = match self.set_up() {

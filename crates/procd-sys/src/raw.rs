@@ -3,7 +3,6 @@
 
 mod clone;
 
-use std::borrow::Borrow;
 use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,7 +12,7 @@ use rustix::process::Pid;
 
 use crate::bare::{self, word};
 use crate::image::Image;
-pub(crate) use clone::{Forked, Lent, Life, clone_init, clone_into, clone_living, fork};
+pub(crate) use clone::{Forked, Lent, Life, clone_init, clone_into, fork, live_beside, live_in};
 
 /// The larger of the kernel's signal numbers.
 const SIGNAL_MAX: c_int = 64;
@@ -269,22 +268,21 @@ fn number_of(answer: usize) -> io::Result<RawFd> {
 
 /// An image with its arguments and environment in the form that exec wants.
 #[derive(Debug)]
-pub(crate) struct Executable<I> {
-    image: I,
+pub(crate) struct Executable {
+    image: Image,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
 }
 
-impl<I: Borrow<Image>> Executable<I> {
-    pub(crate) fn new(image: I) -> Self {
-        let Image { argv, envp, .. } = image.borrow();
-        let (argv, envp) = (terminated(argv), terminated(envp));
+impl Executable {
+    pub(crate) fn new(image: Image) -> Self {
+        let (argv, envp) = (terminated(&image.argv), terminated(&image.envp));
         Self { image, argv, envp }
     }
 
     /// As it was given; nobody can change it.
-    pub(crate) fn image(&self) -> &Image {
-        self.image.borrow()
+    pub(crate) const fn image(&self) -> &Image {
+        &self.image
     }
 
     /// Replaces this process. Returns only the errno. Async-signal-safe.

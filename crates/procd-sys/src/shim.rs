@@ -3,7 +3,7 @@
 //! daemon's end closes, the tree dies. In tier 3 it is the init of a PID namespace, and ends with
 //! the guardian too.
 //!
-//! Must not use what the guardian had allocated once its command is forked (see `scratch`), nor call
+//! Must not use what the guardian had allocated once its command is executed (see `scratch`), nor call
 //! what allocates inside libc. Must not hold an end of a stream, and must not signal what is no own unreaped child, but for
 //! the polite signal, which goes through pidfds whose ancestry was checked after the opening.
 
@@ -12,14 +12,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use procd_core::LeaderEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 
+use crate::bare::Stack;
 use crate::child::{self, ChildDescriptors, Closed, ExecNews, Gate, Prepared, Unexecuted};
 use crate::image::Image;
 use crate::isolation::Isolated;
 use crate::members::{Sent, Signalled};
 use crate::message::{Report, Request, Stage, Tag, Target};
-use crate::raw::{self, Forked, Life as _};
+use crate::raw::{self, Lent};
 use crate::wait::{self, Look};
 use crate::{channel, members, procfs};
 
@@ -34,8 +35,8 @@ const DONE: i32 = 0;
 const BROKEN: i32 = 3;
 
 /// What a shim is made of.
-pub(crate) struct Ward<'a> {
-    pub(crate) image: &'a Image,
+pub(crate) struct Ward {
+    pub(crate) image: Image,
     pub(crate) descriptors: ChildDescriptors,
     pub(crate) socket: OwnedFd,
     pub(crate) oom_score_adj: Option<i32>,
@@ -44,12 +45,9 @@ pub(crate) struct Ward<'a> {
 }
 
 /// A shim's whole life, in the forked process.
-pub(crate) fn run(ward: Ward<'_>) -> ! {
+pub(crate) fn run(ward: Ward) -> ! {
     match Shim::start(ward) {
-        Ok(mut shim) => {
-            crate::scratch::leave_heap();
-            shim.serve()
-        }
+        Ok(mut shim) => shim.serve(),
         Err(_told_by_the_code) => raw::exit_now(BROKEN),
     }
 }
@@ -73,10 +71,13 @@ impl Leader {
 }
 
 enum Exec {
-    Pending(OwnedFd),
+    /// What the leader uses of our memory goes along.
+    Pending(OwnedFd, Option<Loan>),
     Failed(Unexecuted),
     Done,
 }
+
+type Loan = Lent<Prepared>;
 
 struct Shim {
     socket: OwnedFd,
@@ -93,7 +94,7 @@ struct Shim {
 }
 
 impl Shim {
-    fn start(ward: Ward<'_>) -> std::io::Result<Self> {
+    fn start(ward: Ward) -> std::io::Result<Self> {
         let Ward { image, descriptors, socket, oom_score_adj, isolated } = ward;
         keep_only(&descriptors, &socket)?;
         let is_init = isolated.is_some();
@@ -104,7 +105,7 @@ impl Shim {
         let (pipe, report) = child::exec_pipe()?;
         let prepared = Prepared::new(image, &descriptors, &report, oom_score_adj, None);
         let (leader, exec) = match isolated {
-            None => fork_leader(&prepared, pipe),
+            None => start_leader(prepared, pipe),
             Some(isolated) => fork_isolated(prepared, pipe, &isolated)?,
         };
         let untold = Cell::new(leader.unreaped());
@@ -129,7 +130,7 @@ impl Shim {
         if !self.alone {
             fds.push(PollFd::new(&self.socket, socket));
         }
-        if let Exec::Pending(pipe) = &self.exec {
+        if let Exec::Pending(pipe, _) = &self.exec {
             fds.push(PollFd::new(pipe, PollFlags::IN));
         }
         let is_untold = self.untold.get().is_some();
@@ -141,18 +142,23 @@ impl Shim {
     }
 
     fn read_exec_pipe(&mut self) {
-        let Exec::Pending(pipe) = &self.exec else { return };
-        let news = child::exec_news(pipe);
-        match (news, self.leader.unreaped()) {
+        let Exec::Pending(pipe, lent) = &mut self.exec else { return };
+        match (child::exec_news(pipe), self.leader.unreaped()) {
             (ExecNews::Pending, _) => {}
-            (ExecNews::Failed(why), _) => self.exec = Exec::Failed(why),
+            // It still has to end, on its stack, which goes with us.
+            (ExecNews::Failed(why), _) => {
+                std::mem::forget(lent.take());
+                self.exec = Exec::Failed(why);
+            }
             (ExecNews::Closed, leader) => {
+                // Its memory is another, or none at all, before the pipe closes.
                 self.exec = Exec::Done;
                 let judged = leader.map_or(Closed::DiedEarly, child::judge_closed);
                 self.tell(match judged {
                     Closed::Executed => Report::Executed { key: 0 },
                     Closed::DiedEarly => Report::DiedEarly { key: 0 },
                 });
+                crate::scratch::leave_heap();
             }
         }
     }
@@ -201,7 +207,7 @@ impl Shim {
             let _refused = raw::kill(pid, false, libc::SIGKILL);
         }
         // The pipe speaks first, whose news come before the end can be seen.
-        if matches!(self.exec, Exec::Pending(_)) {
+        if matches!(self.exec, Exec::Pending(..)) {
             return;
         }
         let end = match wait::look(pid) {
@@ -249,7 +255,7 @@ impl Shim {
             Exec::Failed(Unexecuted { stage, errno }) => {
                 self.tell(Report::Failed { key: 0, stage: *stage, errno: *errno });
             }
-            Exec::Pending(_) | Exec::Done => self.tell(Report::Empty),
+            Exec::Pending(..) | Exec::Done => self.tell(Report::Empty),
         }
         raw::exit_now(DONE)
     }
@@ -321,17 +327,18 @@ impl Shim {
         self.tell_reached(tag, alive, signalled);
     }
 
-    /// The number that an init sees is no other's: its pidfd tells who it is.
     fn tell_started(&self) {
-        let Some(leader) = self.untold.take() else { return };
+        let (bytes, pidfd) = self.untold_start();
+        self.send(&bytes, pidfd.as_ref());
+    }
+
+    /// That the leader exists, if it is not told yet. The number that an init sees is no other's:
+    /// its pidfd tells who it is.
+    fn untold_start(&self) -> (Vec<u8>, Option<OwnedFd>) {
+        let Some(leader) = self.untold.take() else { return (Vec::new(), None) };
         let report = Report::Started { key: 0, pid: leader.as_raw_nonzero().get() };
-        let pidfd = if self.is_init {
-            rustix::process::pidfd_open(leader, rustix::process::PidfdFlags::empty()).ok()
-        } else {
-            None
-        };
-        let descriptors: Vec<_> = pidfd.iter().map(OwnedFd::as_fd).collect();
-        let _gone = channel::send(self.socket.as_fd(), &report.encode(), &descriptors);
+        let open = || rustix::process::pidfd_open(leader, PidfdFlags::empty()).ok();
+        (report.encode(), self.is_init.then(open).flatten())
     }
 
     fn tell_reached(&self, tag: Tag, alive: bool, signalled: Signalled) {
@@ -339,28 +346,38 @@ impl Shim {
         self.tell(Report::Reached { key: 0, tag, alive, errno, refused, delivered });
     }
 
-    /// A full or closed socket loses the report: the daemon's own reading keeps it from being
-    /// full, and a closed one is seen at the next look.
     fn tell(&self, report: Report) {
         if !self.alone {
-            self.tell_started();
-            let _gone = channel::send(self.socket.as_fd(), &report.encode(), &[]);
+            let (mut bytes, pidfd) = self.untold_start();
+            bytes.extend(report.encode());
+            self.send(&bytes, pidfd.as_ref());
+        }
+    }
+
+    /// A full or closed socket loses the reports: the daemon's own reading keeps it from being
+    /// full, and a closed one is seen at the next look.
+    fn send(&self, bytes: &[u8], descriptor: Option<&OwnedFd>) {
+        if !bytes.is_empty() {
+            let descriptors: Vec<_> = descriptor.into_iter().map(OwnedFd::as_fd).collect();
+            let _gone = channel::send(self.socket.as_fd(), bytes, &descriptors);
         }
     }
 }
 
+/// A leader that can share our memory needs nothing of it copied.
 /// - `pipe`: the reading end of its report.
-fn fork_leader(prepared: &Prepared<&Image>, pipe: OwnedFd) -> (Leader, Exec) {
-    match raw::fork() {
-        Ok(Forked::Child) => prepared.live(),
-        Ok(Forked::Parent(pid)) => (Leader::Alive(pid), Exec::Pending(pipe)),
+fn start_leader(prepared: Prepared, pipe: OwnedFd) -> (Leader, Exec) {
+    let stack =
+        if Stack::IS_OF_USE && prepared.may_share_memory() { Stack::new().ok() } else { None };
+    match raw::live_beside(Box::new(prepared), stack) {
+        Ok((pid, lent)) => (Leader::Alive(pid), Exec::Pending(pipe, lent)),
         Err(error) => (Leader::Reaped, unexecuted(Stage::Clone, &error)),
     }
 }
 
 /// The command of an init waits until that has its own view; without one nothing is executed.
 fn fork_isolated(
-    prepared: Prepared<&Image>,
+    prepared: Prepared,
     pipe: OwnedFd,
     isolated: &Isolated,
 ) -> std::io::Result<(Leader, Exec)> {
@@ -369,7 +386,7 @@ fn fork_isolated(
     }
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let gate = Gate { read: read.as_raw_fd(), write: write.as_raw_fd() };
-    let (leader, exec) = fork_leader(&prepared.behind(Some(gate)), pipe);
+    let (leader, exec) = start_leader(prepared.behind(gate), pipe);
     if let Err(error) = crate::isolation::take_own_view() {
         return Ok((leader, unexecuted(Stage::Isolation, &error)));
     }

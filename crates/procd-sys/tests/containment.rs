@@ -158,6 +158,8 @@ struct Running {
     stdout: OwnedFd,
     leaf: Option<Leaf>,
     shim: Option<OwnedFd>,
+    /// By the shim, and not looked at yet.
+    said: VecDeque<Report>,
 }
 
 impl Daemon {
@@ -195,7 +197,8 @@ impl Daemon {
         let null = open("/dev/null");
         let folder = open(folder);
         let body = channel::body(&image.encode()).unwrap();
-        let mut running = Running { key, pid: 0, stdout, leaf: None, shim: None };
+        let mut running =
+            Running { key, pid: 0, stdout, leaf: None, shim: None, said: VecDeque::new() };
         let place = match &self.containment {
             Containment::Cgroup(payload) => {
                 let leaf = payload.leaf(format!("{}-{key}", self.guardian.pid)).unwrap();
@@ -229,7 +232,10 @@ impl Daemon {
         loop {
             let report = match &running.shim {
                 Some(shim) => {
-                    *read_reports(shim).first().expect("the shim has gone without a word")
+                    if running.said.is_empty() {
+                        running.said.extend(read_reports(shim));
+                    }
+                    running.said.pop_front().expect("the shim has gone without a word")
                 }
                 None => self.report(),
             };

@@ -73,6 +73,8 @@ pub(super) enum Seen {
 pub(super) struct Watch {
     news: LaneReceiver<News>,
     shim: Option<AsyncFd<OwnedFd>>,
+    /// What it said at once with what was told last, last first.
+    heard: Vec<Seen>,
     is_tier_2: bool,
     /// The guardian has told which process the shim is. What the shim itself says waits for that:
     /// else a kept leader's end could be told while nobody knows below which process its tree is.
@@ -84,7 +86,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(news: LaneReceiver<News>, shim: Option<AsyncFd<OwnedFd>>) -> Self {
         let is_tier_2 = shim.is_some();
-        Self { news, shim, is_tier_2, shim_is_known: false, shim_ended: None }
+        Self { news, shim, heard: Vec::new(), is_tier_2, shim_is_known: false, shim_ended: None }
     }
 
     /// Asks the shim. `false` = it is gone.
@@ -97,9 +99,13 @@ impl Watch {
     /// The next thing that happened. Cancel safe.
     pub(super) async fn next(&mut self) -> Seen {
         loop {
+            if let Some(seen) = self.heard.pop() {
+                return seen;
+            }
             if let Some(clean) = self.shim_ended {
-                if let Some(seen) = self.last_words() {
-                    return seen;
+                self.heard = self.last_words();
+                if !self.heard.is_empty() {
+                    continue;
                 }
                 self.shim_ended = None;
                 return Seen::ShimGone { clean };
@@ -107,11 +113,13 @@ impl Watch {
             let is_heard = self.shim.is_some() && self.shim_is_known;
             tokio::select! {
                 biased;
-                seen = said(self.shim.as_ref()), if is_heard => match seen {
-                    Some(seen) => return seen,
+                said = said(self.shim.as_ref()), if is_heard => {
+                    self.heard = said;
                     // Its end is told by the guardian.
-                    None => self.shim = None,
-                },
+                    if self.heard.is_empty() {
+                        self.shim = None;
+                    }
+                }
                 news = self.news.recv() => match news {
                     Some(News::Report(report)) => {
                         if let Some(seen) = self.of_guardian(report) {
@@ -128,18 +136,19 @@ impl Watch {
     /// Waits until the shim's socket has closed: the shim is gone. For when there is no guardian
     /// to tell of it.
     pub(super) async fn shim_closed(&mut self) {
-        while said(self.shim.as_ref()).await.is_some() {}
+        while !said(self.shim.as_ref()).await.is_empty() {}
         self.shim = None;
     }
 
-    /// What a shim that ended had said before: all of it has arrived.
-    fn last_words(&mut self) -> Option<Seen> {
+    /// What a shim that ended had said before, as far as one datagram: all of it has arrived.
+    fn last_words(&mut self) -> Vec<Seen> {
         loop {
-            let shim = self.shim.as_ref()?;
+            let Some(shim) = &self.shim else { return Vec::new() };
             match channel::receive(shim.get_ref()) {
                 Ok(Some(received)) => {
-                    if let Some(seen) = of_shim(&received) {
-                        return Some(seen);
+                    let seen = of_shim(&received);
+                    if !seen.is_empty() {
+                        return seen;
                     }
                 }
                 Ok(None) | Err(_) => self.shim = None,
@@ -162,43 +171,45 @@ impl Watch {
     }
 }
 
-/// The next words of a shim; `None` = its socket has closed.
-async fn said(shim: Option<&AsyncFd<OwnedFd>>) -> Option<Seen> {
-    let shim = shim?;
+/// The next words of a shim, last first; none = its socket has closed.
+async fn said(shim: Option<&AsyncFd<OwnedFd>>) -> Vec<Seen> {
+    let Some(shim) = shim else { return Vec::new() };
     loop {
-        let Ok(mut guard) = shim.readable().await else { return None };
+        let Ok(mut guard) = shim.readable().await else { return Vec::new() };
         match channel::receive(shim.get_ref()) {
             Ok(Some(received)) => {
-                if let Some(seen) = of_shim(&received) {
-                    return Some(seen);
+                let seen = of_shim(&received);
+                if !seen.is_empty() {
+                    return seen;
                 }
             }
-            Ok(None) => return None,
+            Ok(None) => return Vec::new(),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => guard.clear_ready(),
-            Err(_) => return None,
+            Err(_) => return Vec::new(),
         }
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<Report> {
-    match Report::decode(bytes) {
-        Ok(report) => Some(report),
-        Err(_) => {
+/// What a datagram says, last first. An init sees its leader by another number than everybody else:
+/// its pidfd tells who it is.
+fn of_shim(received: &Received) -> Vec<Seen> {
+    let mut rest = received.bytes.as_slice();
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let Ok((report, behind)) = Report::decode_first(rest) else {
             tracing::error!("bug: a malformed report of a shim");
-            None
+            break;
+        };
+        rest = behind;
+        match (common(report, false), received.descriptors.first()) {
+            (Some(Seen::Started { .. }), Some(pidfd)) => {
+                all.push(Seen::Started { pid: isolation::pid_of(pidfd).unwrap_or(NOBODY) });
+            }
+            (seen, _) => all.extend(seen),
         }
     }
-}
-
-/// An init sees its leader by another number than everybody else: its pidfd tells who it is.
-fn of_shim(received: &Received) -> Option<Seen> {
-    let seen = common(decode(&received.bytes)?, false);
-    match (seen, received.descriptors.first()) {
-        (Some(Seen::Started { .. }), Some(pidfd)) => {
-            Some(Seen::Started { pid: isolation::pid_of(pidfd).unwrap_or(NOBODY) })
-        }
-        (seen, _) => seen,
-    }
+    all.reverse();
+    all
 }
 
 fn common(report: Report, gone: bool) -> Option<Seen> {

@@ -75,7 +75,7 @@ enum Phase {
 }
 
 /// What a child uses of our memory until its exec.
-type Loan = Lent<Prepared<Image>>;
+type Loan = Lent<Prepared>;
 
 struct Command {
     pid: Pid,
@@ -180,9 +180,9 @@ impl Commands {
         let descriptors = ChildDescriptors { folder, streams: [stdin, stdout, stderr], fence };
         let started = match hold {
             Hold::Leaf => self.clone_command(image, &descriptors, &place),
-            Hold::Shim => self.fork_shim(&image, descriptors, place),
+            Hold::Shim => self.fork_shim(image, descriptors, place),
             Hold::Init { isolation, leaf: _ } => {
-                self.clone_init(&image, descriptors, place, isolation, places.next())
+                self.clone_init(image, descriptors, place, isolation, places.next())
             }
         };
         let (pid, pidfd, phase) = started.map_err(|error| Refused {
@@ -215,7 +215,7 @@ impl Commands {
         } else {
             None
         };
-        let (pid, pidfd, lent) = raw::clone_living(leaf.as_fd(), Box::new(prepared), stack)?;
+        let (pid, pidfd, lent) = raw::live_in(leaf.as_fd(), Box::new(prepared), stack)?;
         Ok((pid, pidfd, Phase::Starting { pipe, lent }))
     }
 
@@ -228,7 +228,7 @@ impl Commands {
 
     fn fork_shim(
         &self,
-        image: &Image,
+        image: Image,
         descriptors: ChildDescriptors,
         socket: OwnedFd,
     ) -> std::io::Result<(Pid, OwnedFd, Phase)> {
@@ -247,7 +247,7 @@ impl Commands {
 
     fn clone_init(
         &self,
-        image: &Image,
+        image: Image,
         descriptors: ChildDescriptors,
         socket: OwnedFd,
         isolation: Isolation,

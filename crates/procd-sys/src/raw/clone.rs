@@ -49,12 +49,13 @@ pub(crate) fn clone_init(
     leaf: Option<BorrowedFd<'_>>,
 ) -> io::Result<Forked<(Pid, OwnedFd)>> {
     let user = if with_user { libc::CLONE_NEWUSER } else { 0 };
-    clone(u64::from((libc::CLONE_NEWPID | user).unsigned_abs()), leaf)
+    clone(libc::CLONE_NEWPID | user, leaf)
 }
 
-fn clone(more: u64, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, OwnedFd)>> {
+fn clone(more: c_int, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, OwnedFd)>> {
     let mut pidfd: c_int = -1;
-    let mut args = clone_args(more, leaf, &mut pidfd)?;
+    let mut args = clone_args(more | libc::CLONE_PIDFD, leaf)?;
+    args.pidfd = (&raw mut pidfd).expose_provenance() as u64;
     let size = size_of::<libc::clone_args>();
     // SAFETY: `args` is a complete clone_args of the size given and `pidfd` outlives the call;
     // without CLONE_VM and a stack this is a plain fork, so both sides return here.
@@ -69,13 +70,9 @@ fn clone(more: u64, leaf: Option<BorrowedFd<'_>>) -> io::Result<Forked<(Pid, Own
     Ok(Forked::Parent((pid, pidfd)))
 }
 
-/// A child with a pidfd, which ends with SIGCHLD.
-fn clone_args(
-    more: u64,
-    leaf: Option<BorrowedFd<'_>>,
-    pidfd: &mut c_int,
-) -> io::Result<libc::clone_args> {
-    let mut flags = u64::from(libc::CLONE_PIDFD.unsigned_abs()) | more;
+/// A child that ends with SIGCHLD.
+fn clone_args(flags: c_int, leaf: Option<BorrowedFd<'_>>) -> io::Result<libc::clone_args> {
+    let mut flags = u64::from(flags.unsigned_abs());
     let mut group = 0;
     if let Some(leaf) = leaf {
         flags |= CLONE_INTO_CGROUP;
@@ -86,7 +83,7 @@ fn clone_args(
     }
     Ok(libc::clone_args {
         flags,
-        pidfd: ptr::from_mut(pidfd).expose_provenance() as u64,
+        pidfd: 0,
         child_tid: 0,
         parent_tid: 0,
         exit_signal: u64::from(libc::SIGCHLD.unsigned_abs()),
@@ -122,7 +119,7 @@ impl<T> Lent<T> {
 
 /// Clones straight into a control group, with a pidfd. With a stack the child shares our memory, of
 /// which nothing is copied then, and lives beside us; without one it has its own.
-pub(crate) fn clone_living<T: Life>(
+pub(crate) fn live_in<T: Life>(
     leaf: BorrowedFd<'_>,
     life: Box<T>,
     stack: Option<Stack>,
@@ -134,19 +131,44 @@ pub(crate) fn clone_living<T: Life>(
         };
     };
     let mut pidfd: c_int = -1;
-    let mut args = clone_args(0, Some(leaf), &mut pidfd)?;
+    let mut args = clone_args(libc::CLONE_PIDFD, Some(leaf))?;
+    args.pidfd = (&raw mut pidfd).expose_provenance() as u64;
+    let (pid, lent) = share(args, life, stack)?;
+    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok((pid, pidfd, Some(lent)))
+}
+
+/// The same where we are ourselves, without a pidfd.
+pub(crate) fn live_beside<T: Life>(
+    life: Box<T>,
+    stack: Option<Stack>,
+) -> io::Result<(Pid, Option<Lent<T>>)> {
+    let Some(stack) = stack else {
+        return match fork()? {
+            Forked::Child => life.live(),
+            Forked::Parent(pid) => Ok((pid, None)),
+        };
+    };
+    let (pid, lent) = share(clone_args(0, None)?, life, stack)?;
+    Ok((pid, Some(lent)))
+}
+
+fn share<T: Life>(
+    mut args: libc::clone_args,
+    life: Box<T>,
+    stack: Stack,
+) -> io::Result<(Pid, Lent<T>)> {
     let data = ptr::from_ref(life.as_ref()).cast();
     // SAFETY: the arguments are complete; stack and life are kept in what is returned, whose owner
     // keeps it until the exec or the end; `enter` leads into a [`Life`].
     let pid = unsafe { bare::clone_beside(&mut args, &stack, enter::<T>, data) }?;
     let pid = c_int::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    // SAFETY: on success the kernel stored a new descriptor there, which nobody else owns.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok((pid, pidfd, Some(Lent { stack, _life: life })))
+    Ok((pid, Lent { stack, _life: life }))
 }
 
 extern "C" fn enter<T: Life>(life: *const c_void) -> ! {
-    // SAFETY: what [`clone_living`] was given, which its parent keeps.
+    // SAFETY: what [`share`] was given, which its parent keeps.
     unsafe { &*life.cast::<T>() }.live()
 }
