@@ -5,11 +5,13 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use procd_core::LeaderEnd;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 use crate::image::{ChildLimits, Image};
 use crate::message::Stage;
 use crate::raw::{self, Executable, Life};
+use crate::wait::{self, Look};
 
 /// Where the child keeps its end of the exec pipe: the first number behind the streams.
 const REPORT_FD: RawFd = 3;
@@ -18,7 +20,7 @@ const FENCE_FD: RawFd = 4;
 /// Above everything that is placed by number.
 const ASIDE_FD: RawFd = 8;
 /// The exit code of a child that could not exec. Nobody sees it: the pipe tells more.
-const UNEXECUTED: c_int = 127;
+const UNEXECUTED: u8 = 127;
 /// Bytes of a report: the stage, then the errno.
 const REPORT_BYTES: usize = 5;
 
@@ -131,7 +133,7 @@ impl Prepared {
         if let Some(Gate { read, write }) = self.gate {
             raw::close_range(write.unsigned_abs(), write.unsigned_abs()).map_err(setup)?;
             if !raw::read_byte(read) {
-                raw::exit_now(UNEXECUTED);
+                raw::exit_now(UNEXECUTED.into());
             }
         }
         // Descriptors first, so that a failure can be told from its fixed place.
@@ -153,7 +155,7 @@ impl Prepared {
                 .map_err(setup)?;
             // It may have died before the mark was set; then nobody is left to be told.
             if rustix::process::getppid() != Some(parent) {
-                raw::exit_now(UNEXECUTED);
+                raw::exit_now(UNEXECUTED.into());
             }
         }
         // Last: it would forbid some of the above.
@@ -182,7 +184,7 @@ impl Prepared {
         if let Err(error) = entered {
             let [a, b, c, d] = error.raw_os_error().unwrap_or(0).to_le_bytes();
             let _told = raw::write(REPORT_FD, &[Stage::Folder as u8, a, b, c, d]);
-            raw::exit_now(UNEXECUTED);
+            raw::exit_now(UNEXECUTED.into());
         }
         Ok(())
     }
@@ -238,7 +240,7 @@ impl Life for Prepared {
         let [a, b, c, d] = failure.errno.to_le_bytes();
         // If even that cannot be said, the parent sees a child that died before its exec.
         let _told = raw::write(REPORT_FD, &[failure.stage as u8, a, b, c, d]);
-        raw::exit_now(UNEXECUTED)
+        raw::exit_now(UNEXECUTED.into())
     }
 }
 
@@ -296,8 +298,12 @@ pub(crate) enum Closed {
     DiedEarly,
 }
 
-/// Judges a closed pipe: the kernel keeps in an unreaped child whether it ever did an exec.
+/// Judges a closed pipe: the kernel keeps in an unreaped child whether it ever did an exec. One that
+/// has ended by itself did, since without an exec it says why, or ends with [`UNEXECUTED`].
 pub(crate) fn judge_closed(child: Pid) -> Closed {
+    if matches!(wait::look(child), Look::Ended(LeaderEnd::Code(code)) if code != UNEXECUTED) {
+        return Closed::Executed;
+    }
     match crate::procfs::stat(child) {
         Some(stat) if stat.never_executed => Closed::DiedEarly,
         Some(_) | None => Closed::Executed,

@@ -244,7 +244,7 @@ impl Driver {
                 self.on_reached(tag, met).await;
                 self.answer(tag, alive).await;
             }
-            Seen::Reaped => self.is_reaped = true,
+            Seen::Reaped => self.on_reaped(),
             Seen::Empty => {
                 if let Tree::Shim(shim) = &mut self.tree {
                     shim.is_empty = true;

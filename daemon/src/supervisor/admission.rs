@@ -26,6 +26,8 @@ use super::view::Snapshot;
 use crate::drain::{DrainOptions, Output, OutputWriter};
 use crate::metrics::METRICS;
 
+/// Bytes of a handle, and of an id.
+const ID_BYTES: usize = 16;
 /// Tries to mint a handle that no record has.
 const HANDLE_TRIES: usize = 8;
 
@@ -79,10 +81,10 @@ impl Task {
     pub(super) fn begin(&mut self, start: QueuedStart, granted: Granted) {
         let QueuedStart { owner, request, prepared, reply } = start;
         let Prepared { facts, launch } = *prepared;
-        let made = self.gate(owner).and_then(|_| self.mint_handle()).and_then(|handle| {
-            self.keep_key(owner, request.key.as_ref(), handle).map(|key| (handle, key))
+        let made = self.gate(owner).and_then(|_| self.mint()).and_then(|(handle, ids)| {
+            self.keep_key(owner, request.key.as_ref(), handle).map(|key| (handle, ids, key))
         });
-        let (handle, (key, joined)) = match made {
+        let (handle, ids, (key, joined)) = match made {
             Ok(made) => made,
             Err(refusal) => {
                 self.give_back(granted);
@@ -97,7 +99,7 @@ impl Task {
         }
         let ceilings = facts.ceilings;
         let announces = facts.claim.as_ref().is_some_and(|claim| writes(claim.kind));
-        let mut record = self.new_record(handle, owner, &request, facts);
+        let mut record = self.new_record((handle, ids), owner, &request, facts);
         record.request_key = key;
         crate::failpoint::hit("start-before-append");
         let started = announces.then(|| super::records::workspace_started(&mut record)).flatten();
@@ -166,19 +168,34 @@ impl Task {
         )
     }
 
-    fn mint_handle(&self) -> Result<Handle, Refusal> {
+    /// A handle that is not in use, and the ids of what will be told of its process, in one draw.
+    fn mint(&self) -> Result<(Handle, StableIds), Refusal> {
         for _ in 0..HANDLE_TRIES {
-            let handle = Handle::from_bytes(self.random()?);
-            if !self.table.contains(handle) {
-                return Ok(handle);
+            let drawn = self.random::<{ 6 * ID_BYTES }>()?;
+            let (ids, _) = drawn.as_chunks::<ID_BYTES>();
+            let &[handle, started, backgrounded, completed, lost, notification] = ids else {
+                break;
+            };
+            let uuid = |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid();
+            let handle = Handle::from_bytes(handle);
+            if self.table.contains(handle) {
+                continue;
             }
+            let ids = StableIds {
+                started: uuid(started),
+                backgrounded: uuid(backgrounded),
+                completed: uuid(completed),
+                lost: uuid(lost),
+                notification: uuid(notification),
+            };
+            return Ok((handle, ids));
         }
         Err(Refusal::Setup { cause: "handle", process_id: None })
     }
 
     fn new_record(
         &self,
-        handle: Handle,
+        (handle, ids): (Handle, StableIds),
         owner: Owner,
         request: &StartRequest,
         facts: PlanFacts,
@@ -219,13 +236,7 @@ impl Task {
             sha256: None,
             pinned: false,
             diagnostic: None,
-            ids: StableIds {
-                started: Uuid::new_v4(),
-                backgrounded: Uuid::new_v4(),
-                completed: Uuid::new_v4(),
-                lost: Uuid::new_v4(),
-                notification: Uuid::new_v4(),
-            },
+            ids,
             ordinals: std::collections::BTreeMap::new(),
             published: PublicationMarks::default(),
             request_key: None,

@@ -15,6 +15,15 @@ use crate::supervisor::runner::{LossCause, Order, Report, SpawnFailure, TreeEnd}
 const LOST_MAX: Duration = Duration::from_secs(10);
 
 impl Driver {
+    /// Reaped before it is told as ended: the guardian has seen its group empty.
+    pub(super) const fn on_reaped(&mut self) {
+        self.is_reaped = true;
+        let is_over = self.is_over();
+        if let (Tree::Group(group), false) = (&mut self.tree, is_over) {
+            group.seen_empty();
+        }
+    }
+
     /// The tree is proven empty: what its streams hold is read, then the leader reaped.
     pub(super) async fn close(mut self: Box<Self>) {
         let is_unreaped = matches!(self.tree, Tree::Group(_)) && !self.is_reaped;
