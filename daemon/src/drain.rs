@@ -1,5 +1,5 @@
-//! Pipes to store, on threads of their own: one task per process owns all its streams and the
-//! single writer of its output. Nothing here knows a process, a request or a record.
+//! Pipes to store, on threads of their own: one task per process that writes owns all its streams
+//! and the single writer of its output. Nothing here knows a process, a request or a record.
 //!
 //! ```text
 //! stream -> read -> spool (segment, then index) -> memory window and bounds -> listeners
@@ -9,6 +9,7 @@
 //! never held across a system call or an `.await`.
 
 mod heat;
+mod idle;
 mod news;
 mod output;
 mod stream;
@@ -22,8 +23,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, oneshot};
-
 pub use news::{NewsLine, SpoolNews};
 pub use output::{
     Budgets, DrainOptions, FinishedOutput, Listener, Output, OutputBounds, OutputWriter,
@@ -31,14 +30,8 @@ pub use output::{
 };
 pub use threads::Places;
 
-use crate::clock::Clock;
-use crate::lane::{LaneSender, Unsent, lane};
-use sync::BackgroundSync;
-use task::{ReadOut, lying};
+use idle::{Drain, Rest};
 use threads::{Place, Threads};
-
-/// Questions to one drain that wait: its process asks one after the other, but gives up on some.
-const ASKS_MAX: usize = 16;
 
 /// The read ends of one process's output.
 #[derive(Debug, Default)]
@@ -53,12 +46,17 @@ pub struct Streams {
     pub terminal: bool,
 }
 
+impl Streams {
+    /// Those there are.
+    fn each(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.stdout.iter().chain(&self.stderr)
+    }
+}
+
 /// The threads that drain, and the background syncs of spools: at most one in flight per thread.
 #[derive(Debug)]
 pub struct Drains {
     threads: Threads,
-    syncs: Arc<Semaphore>,
-    clock: Clock,
 }
 
 impl Drains {
@@ -66,9 +64,7 @@ impl Drains {
     /// # Errors
     /// When the system gives no thread or no epoll descriptor.
     pub fn new(workers: usize) -> io::Result<Self> {
-        let workers = workers.max(1);
-        let threads = Threads::new(workers)?;
-        Ok(Self { threads, syncs: Arc::new(Semaphore::new(workers)), clock: Clock })
+        Ok(Self { threads: Threads::new(workers)? })
     }
 
     /// Which thread drains which output. Who waits for output waits there: the drain that has
@@ -78,26 +74,14 @@ impl Drains {
         self.threads.places().clone()
     }
 
-    /// Drains `streams` into `writer` until [`DrainTask::finish`]. Can be called on any thread.
+    /// Drains `streams` into `writer` until [`DrainTask::finish`]. Can be called on any thread, and
+    /// wakes none before there is something to read.
     #[must_use]
     pub fn start(&self, writer: OutputWriter, streams: Streams) -> DrainTask {
         let output = writer.output();
-        let (asks, asked) = lane(ASKS_MAX);
-        let (finished, done) = oneshot::channel();
-        let read_out = ReadOut::default();
         let place = self.threads.places().take(writer.name());
-        if let Some(thread) = place.as_ref().and_then(Place::thread) {
-            let clock = self.clock;
-            let sync = BackgroundSync::new(Arc::clone(&self.syncs), clock);
-            let laid = Arc::clone(&read_out);
-            thread.spawn(async move {
-                let result = task::drain(writer, streams, (sync, clock), laid, asked).await;
-                if result.is_some_and(|result| finished.send(result).is_err()) {
-                    tracing::debug!("an output was completed with nobody to ask for it");
-                }
-            });
-        }
-        DrainTask { output, asks: Some(asks), done, read_out, _place: place }
+        let drain = Drain::start(place.thread(), writer, streams);
+        DrainTask { output, drain, place }
     }
 }
 
@@ -105,38 +89,42 @@ impl Drains {
 #[derive(Debug)]
 pub struct DrainTask {
     output: Output,
-    /// To catch up. Gone, it asks to finish.
-    asks: Option<LaneSender<oneshot::Sender<()>>>,
-    done: oneshot::Receiver<FinishedOutput>,
-    read_out: ReadOut,
-    _place: Option<Place>,
+    drain: Arc<Drain>,
+    place: Place,
 }
 
 impl DrainTask {
     /// Completes when what each stream holds at this moment is in the output. Cancel safe.
     pub async fn catch_up(&self) {
-        let (told, caught_up) = oneshot::channel();
-        let Some(asks) = &self.asks else { return };
-        match asks.send(told) {
-            // A drain that ended meanwhile has read everything.
-            Ok(()) => drop(caught_up.await),
-            Err(Unsent::Closed) => {}
-            Err(Unsent::Full) => tracing::error!("bug: more questions than a drain can have"),
+        if let Some(caught_up) = self.drain.ask_to_catch_up(self.place.thread()) {
+            drop(caught_up.await);
         }
     }
 
     /// Reads what each stream holds at this moment, closes them and completes the output: to be
     /// called when the tree is proven empty. A stranger that still holds the other end is not
     /// waited for.
-    pub async fn finish(mut self) -> FinishedOutput {
-        if let Some(writer) = lying(&self.read_out).take() {
-            return writer.finish();
-        }
-        self.asks = None;
-        if let Ok(finished) = (&mut self.done).await {
-            return finished;
+    pub async fn finish(self) -> FinishedOutput {
+        match self.drain.end(self.place.thread()) {
+            Rest::Write(writer) => return writer.finish(),
+            Rest::Wait(done) => {
+                if let Ok(finished) = done.await {
+                    return finished;
+                }
+            }
+            Rest::Nothing => {}
         }
         tracing::error!("bug: a drain ended without completing its output");
         self.output.complete_without_writer()
+    }
+}
+
+impl Drop for DrainTask {
+    fn drop(&mut self) {
+        match self.drain.end(self.place.thread()) {
+            Rest::Write(writer) => drop(writer.finish()),
+            // Its task completes the output by itself; or it is complete.
+            Rest::Wait(_) | Rest::Nothing => {}
+        }
     }
 }

@@ -52,6 +52,8 @@ pub mod lingering;
 pub mod notify;
 #[path = "lib/signals.rs"]
 mod signals;
+#[path = "lib/watched.rs"]
+mod watched;
 
 use clock::Clock;
 use config::Live;

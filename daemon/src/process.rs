@@ -21,7 +21,6 @@ mod signals;
 mod spawn;
 mod tree;
 mod watch;
-mod watched;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -20,6 +20,31 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 type Turn = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
+/// What the syncs of all spools share.
+#[derive(Debug, Clone)]
+pub(super) struct Syncs {
+    turns: Arc<Semaphore>,
+    clock: Clock,
+}
+
+impl Syncs {
+    /// So many may be in flight.
+    pub(super) fn new(count: usize) -> Self {
+        Self { turns: Arc::new(Semaphore::new(count)), clock: Clock }
+    }
+
+    /// That of one spool.
+    pub(super) fn of_one(&self) -> BackgroundSync {
+        BackgroundSync {
+            turns: Arc::clone(&self.turns),
+            clock: self.clock,
+            phase: Phase::Idle,
+            dirty: false,
+            length: Duration::ZERO,
+        }
+    }
+}
+
 /// Where the background sync of one spool stands.
 #[derive(Debug)]
 pub(super) struct BackgroundSync {
@@ -58,10 +83,6 @@ pub(super) enum SyncStep {
 }
 
 impl BackgroundSync {
-    pub(super) const fn new(turns: Arc<Semaphore>, clock: Clock) -> Self {
-        Self { turns, clock, phase: Phase::Idle, dirty: false, length: Duration::ZERO }
-    }
-
     /// Something was written.
     pub(super) fn note_write(&mut self) {
         self.dirty = true;

@@ -69,7 +69,7 @@ pub(super) fn lying(read_out: &ReadOut) -> MutexGuard<'_, Option<OutputWriter>> 
 pub(super) async fn drain(
     writer: OutputWriter,
     streams: Streams,
-    (sync, clock): (BackgroundSync, Clock),
+    sync: BackgroundSync,
     read_out: ReadOut,
     mut asked: LaneReceiver<oneshot::Sender<()>>,
 ) -> Option<FinishedOutput> {
@@ -79,7 +79,7 @@ pub(super) async fn drain(
         stdout: watch(streams.stdout, first, streams.terminal),
         stderr: watch(streams.stderr, Source::Stderr, false),
         sync,
-        clock,
+        clock: Clock,
         reads: 0,
         bytes: 0,
     };

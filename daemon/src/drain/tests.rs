@@ -186,7 +186,7 @@ async fn closed_streams_complete_nothing_before_the_end_does() {
         let task = drains.start(writer, streams(stdout, stderr));
         drop((theirs, their_errors));
         let laid_down = async {
-            while task::lying(&task.read_out).is_none() {
+            while !task.drain.is_read_out() {
                 tokio::task::yield_now().await;
             }
         };
@@ -390,13 +390,50 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
     .await
 }
 
+/// Whoever writes nothing has no task, wakes nobody, and is finished by whoever asks; the first byte
+/// gives it one.
+#[tokio::test]
+async fn a_process_that_writes_nothing_has_no_task() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    let start = || {
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let ((stdout, theirs), (stderr, their_errors)) = (pipe(), pipe());
+        (output, drains.start(writer, streams(stdout, stderr)), theirs, their_errors)
+    };
+    // Its streams are open still: nobody waits for whoever holds them.
+    let (output, task, _theirs, _their_errors) = start();
+    task.catch_up().await;
+    assert!(task.drain.is_idle());
+    assert_eq!(task.finish().await.bounds.total, 0);
+    assert!(output.bounds().complete);
+    // One stream at its end is not both.
+    let (output, task, mut theirs, their_errors) = start();
+    drop(their_errors);
+    let (other, quiet, _held, _held_too) = start();
+    theirs.write_all(b"text").unwrap();
+    reaches(&output, 4).await;
+    assert!(!task.drain.is_idle());
+    assert!(quiet.drain.is_idle(), "what others write wakes it");
+    drop(theirs);
+    assert_eq!(task.finish().await.bounds.total, 4);
+    // Dropped is finished too.
+    drop(quiet);
+    assert!(other.bounds().complete);
+    // What was written at the last moment is read by who ends it.
+    let (_, task, mut theirs, _their_errors) = start();
+    theirs.write_all(b"last").unwrap();
+    assert_eq!(task.finish().await.bounds.total, 4);
+}
+
 #[test]
-fn an_idle_process_costs_little_memory() {
+fn a_process_that_writes_costs_little_memory() {
     let folder = Folder::new();
     let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, asked) = lane(1);
-    let sync = BackgroundSync::new(Arc::new(Semaphore::new(1)), Clock);
-    let task = task::drain(writer, Streams::default(), (sync, Clock), ReadOut::default(), asked);
+    let (_asker, asked) = crate::lane::lane(1);
+    let sync = sync::Syncs::new(1).of_one();
+    let read_out = task::ReadOut::default();
+    let task = task::drain(writer, Streams::default(), sync, read_out, asked);
     let bytes = std::mem::size_of_val(&task);
     assert!(bytes < 2048, "{bytes} bytes");
 }

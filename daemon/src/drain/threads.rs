@@ -9,6 +9,9 @@ use procd_core::Handle as Name;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use super::idle::{IdleDrains, Thread, pump};
+use super::sync::Syncs;
+
 /// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
 /// a loud one is long.
 const EVENT_INTERVAL: u32 = 8;
@@ -25,13 +28,16 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` of them.
+    /// Starts `count` of them, one at least.
     /// # Errors
     /// When the system gives no thread or no epoll descriptor.
     pub(super) fn new(count: usize) -> io::Result<Self> {
-        let started = (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>()?;
-        let (lives, handles) = started.into_iter().unzip();
-        Ok(Self { _lives: lives, places: Places::new(handles) })
+        let syncs = Syncs::new(count.max(1));
+        let (life, first) = one(&syncs)?;
+        let others = (1..count).map(|_| one(&syncs)).collect::<io::Result<Vec<_>>>()?;
+        let (mut lives, others): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+        lives.push(life);
+        Ok(Self { _lives: lives, places: Places::new(first, others) })
     }
 
     pub(super) const fn places(&self) -> &Places {
@@ -40,7 +46,7 @@ impl Threads {
 }
 
 /// A thread that runs what is given to its handle until the sender is gone.
-fn one() -> io::Result<(oneshot::Sender<()>, Handle)> {
+fn one(syncs: &Syncs) -> io::Result<(oneshot::Sender<()>, Arc<Thread>)> {
     let runtime = Builder::new_current_thread()
         .thread_name("procd-drain")
         .event_interval(EVENT_INTERVAL)
@@ -48,14 +54,17 @@ fn one() -> io::Result<(oneshot::Sender<()>, Handle)> {
         .enable_io()
         .enable_time()
         .build()?;
-    let handle = runtime.handle().clone();
+    let idle = Arc::new(IdleDrains::new()?);
+    let thread = Thread { handle: runtime.handle().clone(), idle, syncs: syncs.clone() };
+    let thread = Arc::new(thread);
+    runtime.spawn(pump(Arc::clone(&thread)));
     let (life, end) = oneshot::channel::<()>();
     std::thread::Builder::new().name("procd-drain".to_owned()).spawn(move || {
         // It is never sent: gone is what it waits for.
         drop(runtime.block_on(end));
         runtime.shutdown_background();
     })?;
-    Ok((life, handle))
+    Ok((life, thread))
 }
 
 /// Which thread drains which output. Clones share it.
@@ -64,7 +73,9 @@ pub struct Places(Arc<Table>);
 
 #[derive(Debug)]
 struct Table {
-    threads: Vec<Handle>,
+    first: Arc<Thread>,
+    /// The first is one of them.
+    threads: Vec<Arc<Thread>>,
     taken: Mutex<Taken>,
 }
 
@@ -76,29 +87,34 @@ struct Taken {
 }
 
 impl Places {
-    fn new(threads: Vec<Handle>) -> Self {
+    fn new(first: Arc<Thread>, others: Vec<Arc<Thread>>) -> Self {
+        let threads: Vec<_> = std::iter::once(Arc::clone(&first)).chain(others).collect();
         let taken = Taken { counts: vec![0; threads.len()], by_name: HashMap::new() };
-        Self(Arc::new(Table { threads, taken: Mutex::new(taken) }))
+        Self(Arc::new(Table { first, threads, taken: Mutex::new(taken) }))
     }
 
     /// The thread that drains the output called `name`; any while none does.
     #[must_use]
     pub fn of(&self, name: Name) -> Option<&Handle> {
         let index = self.taken().by_name.get(&name).copied().unwrap_or_default();
-        self.0.threads.get(usize::from(index))
+        self.0.threads.get(usize::from(index)).map(|thread| &thread.handle)
     }
 
     /// A place on the thread with the fewest drains, kept until it is dropped.
-    pub(super) fn take(&self, name: Option<Name>) -> Option<Place> {
+    pub(super) fn take(&self, name: Option<Name>) -> Place {
         let mut taken = self.taken();
         let fewest = taken.counts.iter_mut().zip(0_u16..).min_by_key(|(count, _)| **count);
-        let (count, index) = fewest?;
-        *count += 1;
+        let index = fewest.map_or(0, |(count, index)| {
+            *count += 1;
+            index
+        });
+        let thread = self.0.threads.get(usize::from(index)).unwrap_or(&self.0.first);
+        let thread = Arc::clone(thread);
         if let Some(name) = name {
             taken.by_name.insert(name, index);
         }
         drop(taken);
-        Some(Place { places: self.clone(), index, name })
+        Place { places: self.clone(), thread, index, name }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -110,13 +126,14 @@ impl Places {
 #[derive(Debug)]
 pub(super) struct Place {
     places: Places,
+    thread: Arc<Thread>,
     index: u16,
     name: Option<Name>,
 }
 
 impl Place {
-    pub(super) fn thread(&self) -> Option<&Handle> {
-        self.places.0.threads.get(usize::from(self.index))
+    pub(super) const fn thread(&self) -> &Arc<Thread> {
+        &self.thread
     }
 }
 
@@ -144,15 +161,15 @@ mod tests {
     fn a_drain_keeps_its_thread_and_a_new_one_goes_where_the_fewest_are() {
         let threads = Threads::new(2).unwrap();
         let places = threads.places();
-        let first = places.take(Some(name(1))).unwrap();
-        let second = places.take(Some(name(2))).unwrap();
+        let first = places.take(Some(name(1)));
+        let second = places.take(Some(name(2)));
         assert_ne!(first.index, second.index);
-        assert_eq!(places.of(name(2)).unwrap().id(), second.thread().unwrap().id());
+        assert_eq!(places.of(name(2)).unwrap().id(), second.thread().handle.id());
         let freed = first.index;
         drop(first);
-        let third = places.take(Some(name(3))).unwrap();
+        let third = places.take(Some(name(3)));
         assert_eq!(third.index, freed);
-        assert_eq!(places.of(name(3)).unwrap().id(), third.thread().unwrap().id());
+        assert_eq!(places.of(name(3)).unwrap().id(), third.thread().handle.id());
         drop((second, third));
         let taken = places.taken();
         assert_eq!((taken.counts.as_slice(), taken.by_name.len()), ([0, 0].as_slice(), 0));

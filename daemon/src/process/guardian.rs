@@ -14,8 +14,8 @@ use procd_sys::message::{Hold, Report, Request, Tag, Target};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
-use super::watched::watched_both;
 use crate::lane::{LaneReceiver, LaneSender, Unsent, lane};
+use crate::watched::watched_both;
 
 /// Requests that wait for the link; a full queue holds its process back.
 const REQUESTS_MAX: usize = 1024;

@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use super::watched::watched;
 use crate::metrics::METRICS;
 use crate::supervisor::runner::{Given, Input, InputAccepted, InputError, Later};
+use crate::watched::watched;
 use terminal::TerminalInput;
 
 /// Bytes given to the kernel in one write.

@@ -21,12 +21,12 @@ use super::plan::Plan;
 use super::signals::SignalOrder;
 use super::tree::{Group, Shimmed, Tree};
 use super::watch::Watch;
-use super::watched::watched_both;
 use crate::drain::{Drains, OutputWriter, Streams};
 use crate::lane::LaneReceiver;
 use crate::supervisor::runner::{
     Order, OrderQueue, Report, ReportSender, SpawnCause, SpawnFailure,
 };
+use crate::watched::watched_both;
 
 /// The named point of the taking.
 const MATERIALS: &str = "spawn-materials";

@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::watched::watched;
 use procd_sys::cgroup::Leaf;
 use procd_sys::cgroup::controllers::GroupLimits;
 use procd_sys::{Sent, Signalled};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
-
-use super::watched::watched;
 
 /// After a kill: how long its group is re-read before the kill is written again.
 const KILL_WITHIN: Duration = Duration::from_millis(20);

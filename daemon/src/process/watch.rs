@@ -238,7 +238,7 @@ mod tests {
     async fn a_shim_is_heard_only_when_it_is_known_who_it_is() {
         let (own, shim) = channel::pair().unwrap();
         let (guardian, news) = crate::lane::lane(4);
-        let mut watch = Watch::new(news, Some(crate::process::watched::watched_both(own).unwrap()));
+        let mut watch = Watch::new(news, Some(crate::watched::watched_both(own).unwrap()));
         for report in [Report::Started { key: 0, pid: 12 }, Report::Executed { key: 0 }] {
             channel::send(&shim, &report.encode(), &[]).unwrap();
         }

@@ -13,13 +13,13 @@ use tokio::io::unix::AsyncFd;
     deprecated,
     reason = "an OwnedFd stays open and the same, so this is sound; the successor is unsafe, which this crate forbids"
 )]
-pub(super) fn watched(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, interest)
 }
 
 /// One that is read and written.
 /// # Errors
 /// It cannot be watched.
-pub(super) fn watched_both(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched_both(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     watched(fd, Interest::READABLE | Interest::WRITABLE)
 }
