@@ -19,6 +19,10 @@ pub use leaf::Leaf;
 pub(crate) use leaf::rest;
 pub use payload::{Payload, Swept, sweep};
 
+/// Says whether anybody is in a group.
+const EVENTS: &str = "cgroup.events";
+/// Kills who is in a group.
+const KILL: &str = "cgroup.kill";
 /// Room made for each read of a file of a group, bytes.
 const READ_BYTES: usize = 512;
 /// How deep groups made by a command inside its own leaf are removed.
@@ -28,9 +32,13 @@ const DEPTH_MAX: u32 = 32;
 /// # Errors
 /// What the write says.
 pub fn kill(group: impl AsFd) -> io::Result<()> {
-    match write_file(group, "cgroup.kill", b"1") {
+    killed(write_file(group, KILL, b"1"))
+}
+
+fn killed(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if is_gone(&error) => Ok(()),
-        result => result,
+        written => written,
     }
 }
 
@@ -42,7 +50,7 @@ pub fn leaf_name(key: u64) -> String {
 
 /// Whether the leaf of the process with this key is seen to be empty.
 pub(crate) fn is_leaf_empty(payload: &OwnedFd, key: u64) -> bool {
-    let path = format!("{}/cgroup.events", leaf_name(key));
+    let path = format!("{}/{EVENTS}", leaf_name(key));
     read_file(payload, &path).is_ok_and(|text| text.lines().any(|line| line == "populated 0"))
 }
 
@@ -50,7 +58,11 @@ pub(crate) fn is_leaf_empty(payload: &OwnedFd, key: u64) -> bool {
 /// # Errors
 /// What the read says: it proves nothing.
 pub fn is_populated(group: impl AsFd) -> io::Result<bool> {
-    let text = match read_file(group, "cgroup.events") {
+    populated(read_file(group, EVENTS))
+}
+
+fn populated(read: io::Result<String>) -> io::Result<bool> {
+    let text = match read {
         Ok(text) => text,
         Err(error) if is_gone(&error) => return Ok(false),
         Err(error) => return Err(error),
@@ -114,8 +126,12 @@ fn open_group(parent: impl AsFd, name: impl rustix::path::Arg) -> io::Result<Own
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
-fn make_group(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
-    rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+fn make_group(parent: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
+}
+
+fn make_open_group(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    make_group(parent, name)?;
     open_group(parent, name)
 }
 

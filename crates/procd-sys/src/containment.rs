@@ -1,7 +1,7 @@
 //! Which tier this machine gives: probed with real children before anything runs.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -208,7 +208,8 @@ fn probe(payload: &Payload) -> Result<String, TierError> {
 fn probe_leaf(leaf: &Leaf, name: &str) -> Result<String, TierError> {
     // The child lives until the pipe closes.
     let (read, write) = child::exec_pipe().map_err(TierError::Probe)?;
-    let (pid, _pidfd) = match raw::clone_into(leaf.folder()).map_err(TierError::Probe)? {
+    let folder = leaf.folder().map_err(TierError::Probe)?;
+    let (pid, _pidfd) = match raw::clone_into(folder.as_fd()).map_err(TierError::Probe)? {
         Forked::Child => raw::wait_for_close(write.as_raw_fd(), read.as_raw_fd()),
         Forked::Parent(child) => child,
     };

@@ -202,7 +202,7 @@ impl Daemon {
         let place = match &self.containment {
             Containment::Cgroup(payload) => {
                 let leaf = payload.leaf(format!("{}-{key}", self.guardian.pid)).unwrap();
-                let fd = leaf.folder().try_clone_to_owned().unwrap();
+                let fd = leaf.folder().unwrap();
                 running.leaf = Some(leaf);
                 fd
             }

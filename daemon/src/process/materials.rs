@@ -236,7 +236,7 @@ fn hold(
 /// A fresh leaf, and what a clone joins it by.
 fn leaf(payload: &Payload, name: String) -> Result<(Arc<Leaf>, OwnedFd), SpawnFailure> {
     let leaf = payload.leaf(name).map_err(|error| of_leaf(&error))?;
-    match leaf.folder().try_clone_to_owned() {
+    match leaf.folder() {
         Ok(place) => Ok((Arc::new(leaf), place)),
         Err(error) => {
             give_back(&leaf);

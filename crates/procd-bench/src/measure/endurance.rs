@@ -11,7 +11,7 @@ use super::memory::{children, proportional_bytes};
 use super::start::turn;
 use super::wake::pairs;
 use crate::clock::{Samples, now, pause, real};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Tier};
 use crate::report::{Line, Report, Target};
 use crate::trouble::{Tried, Trouble};
 use crate::wire::Wire;
@@ -32,9 +32,10 @@ const REST: Duration = Duration::from_secs(12);
 const AT_ONCE: u64 = 10_000;
 const CONNECTED: u64 = 1_000;
 const STARTERS: usize = 8;
-/// What a process with one stream needs of the machine: descriptors of the daemon (the stream, and
-/// its group or shim), and memory of its own, the kernel's part of it too.
-const DESCRIPTORS_EACH: u64 = 2;
+/// What a process with one stream needs of the machine: descriptors of the daemon (the stream, in
+/// tier 2 its shim too), and memory of its own, the kernel's part of it too.
+const DESCRIPTORS_EACH: u64 = 1;
+const DESCRIPTORS_EACH_SHIM: u64 = 2;
 /// What the daemon has open beside processes and clients, and more.
 const DESCRIPTORS_BESIDE: u64 = 300;
 const BYTES_EACH: u64 = 256 * 1024;
@@ -169,7 +170,8 @@ fn groups_in(folder: &Path, id: &str, is_payload: bool) -> u64 {
 /// P17: so many at once, and P7 beside them.
 pub(super) fn crowd(report: &mut Report) -> Result<(), Trouble> {
     let count = report.count().unwrap_or(AT_ONCE);
-    has_room(count)?;
+    let tier = Tier::best()?;
+    has_room(count, tier)?;
     let quota = count + 100;
     let limits = format!(
         "running_loop_max = {quota}\nrunning_session_max = {quota}\nrunning_daemon_max = {quota}\n\
@@ -230,16 +232,20 @@ fn running(daemon: &Daemon) -> Result<f64, Trouble> {
 }
 
 /// Whether the machine has what so many need, said before anything is started.
-fn has_room(count: u64) -> Result<(), Trouble> {
+fn has_room(count: u64, tier: Tier) -> Result<(), Trouble> {
     let beside = CONNECTED + DESCRIPTORS_BESIDE;
-    let descriptors = count * DESCRIPTORS_EACH + beside;
+    let each = match tier {
+        Tier::Cgroup => DESCRIPTORS_EACH,
+        Tier::Shim => DESCRIPTORS_EACH_SHIM,
+    };
+    let descriptors = count * each + beside;
     let wanted = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
     let given = getrlimit(Resource::Nofile).maximum;
     if given.is_some_and(|given| given < descriptors)
         && setrlimit(Resource::Nofile, wanted).is_err()
     {
         let given = given.unwrap_or_default();
-        let fit = given.saturating_sub(beside) / DESCRIPTORS_EACH;
+        let fit = given.saturating_sub(beside) / each;
         return short(&format!(
             "{descriptors} open files and may have {given} (ulimit -Hn), which is enough for --count {fit}"
         ));

@@ -82,12 +82,11 @@ fn move_down(group: impl AsFd, own: Pid) -> io::Result<()> {
     if !read_file(&group, "cgroup.procs")?.lines().eq([own.as_str()]) {
         return Err(io::Error::from(io::ErrorKind::NotFound));
     }
-    let below = match make_group(&group, SUPERVISOR) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            open_group(&group, SUPERVISOR)?
-        }
+    match make_group(&group, SUPERVISOR) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
-    };
+    }
+    let below = open_group(&group, SUPERVISOR)?;
     write_file(&below, "cgroup.procs", own.as_bytes())
 }
 
@@ -103,7 +102,7 @@ impl Leaf {
     /// # Errors
     /// What a write says.
     pub fn limit(&self, limits: GroupLimits) -> io::Result<()> {
-        let set = |file: &str, text: String| write_file(self.folder(), file, text.as_bytes());
+        let set = |file: &str, text: String| self.write(file, text.as_bytes());
         if let Some(bytes) = limits.memory_bytes_max {
             set("memory.max", bytes.to_string())?;
             set("memory.oom.group", "1".to_owned())?;
@@ -127,7 +126,7 @@ impl Leaf {
 
     /// A count in one of its files.
     pub(super) fn count_in(&self, file: &str, prefix: &str) -> u64 {
-        let text = read_file(self.folder(), file).unwrap_or_default();
+        let text = self.read(file).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix(prefix));
         line.and_then(|count| count.parse().ok()).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
 //! The group of one process.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::Pid;
 
-use super::{is_populated, kill, make_group, read_file, remove_below, write_file};
+use super::{
+    EVENTS, KILL, killed, make_group, open_group, populated, read_file, remove_below, write_file,
+};
 use crate::members::{LiveTree, Sent, Signalled, is_in, signal_each, sum};
 
 /// First and longest pause between two reads of a group that is not empty yet.
@@ -17,31 +19,45 @@ const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// A fresh group for one process, never used again. Removed by [`Leaf::remove`], else by the
-/// sweep of the next start.
+/// sweep of the next start. Known by its name in the payload group, which no other gets: a
+/// descriptor for each process would be half of what one needs.
 #[derive(Debug)]
 pub struct Leaf {
     parent: Arc<OwnedFd>,
     name: String,
-    folder: OwnedFd,
 }
 
 impl Leaf {
     pub(super) fn create(parent: Arc<OwnedFd>, name: String) -> io::Result<Self> {
-        let folder = make_group(&parent, &name)?;
-        Ok(Self { parent, name, folder })
+        make_group(&parent, &name)?;
+        Ok(Self { parent, name })
     }
 
     /// What a clone joins.
-    #[must_use]
-    pub fn folder(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
+    /// # Errors
+    /// No descriptor left.
+    pub fn folder(&self) -> io::Result<OwnedFd> {
+        open_group(&self.parent, &*self.name)
+    }
+
+    pub(super) fn read(&self, file: &str) -> io::Result<String> {
+        read_file(&self.parent, &self.path(file))
+    }
+
+    pub(super) fn write(&self, file: &str, text: &[u8]) -> io::Result<()> {
+        write_file(&self.parent, &self.path(file), text)
+    }
+
+    /// Of one of its files, in the payload group.
+    fn path(&self, file: &str) -> String {
+        [&self.name, "/", file].concat()
     }
 
     /// Whether it has live processes.
     /// # Errors
     /// A failed read proves nothing.
     pub fn is_populated(&self) -> io::Result<bool> {
-        is_populated(&self.folder)
+        populated(self.read(EVENTS))
     }
 
     /// A descriptor of `cgroup.events`: an exceptional condition says that it has changed.
@@ -49,7 +65,7 @@ impl Leaf {
     /// None left.
     pub fn events(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(&self.folder, "cgroup.events", flags, Mode::empty())?)
+        Ok(rustix::fs::openat(&self.parent, self.path(EVENTS), flags, Mode::empty())?)
     }
 
     /// Kills everything in it, then re-reads until it is empty or `within` has passed. Waits:
@@ -57,7 +73,7 @@ impl Leaf {
     /// # Errors
     /// What the write says.
     pub fn kill(&self, within: Duration) -> io::Result<bool> {
-        kill(&self.folder)?;
+        killed(self.write(KILL, b"1"))?;
         Ok(self.wait_empty(within))
     }
 
@@ -84,7 +100,7 @@ impl Leaf {
     /// # Errors
     /// What the write says.
     pub fn thaw(&self) -> io::Result<()> {
-        write_file(&self.folder, "cgroup.freeze", b"0")
+        self.write("cgroup.freeze", b"0")
     }
 
     /// The live members, those of groups below included.
@@ -95,7 +111,9 @@ impl Leaf {
 
     fn pids(&self) -> Vec<Pid> {
         let mut pids = Vec::new();
-        collect(&self.folder, &mut pids, super::DEPTH_MAX);
+        if let Ok(folder) = self.folder() {
+            collect(&folder, &mut pids, super::DEPTH_MAX);
+        }
         pids
     }
 
@@ -109,7 +127,7 @@ impl Leaf {
     /// # Errors
     /// What the write says.
     pub fn freeze(&self) -> io::Result<()> {
-        write_file(&self.folder, "cgroup.freeze", b"1")
+        self.write("cgroup.freeze", b"1")
     }
 
     /// Signals each member but `except`, once, those born meanwhile included.
@@ -150,7 +168,7 @@ impl Leaf {
         if self.remove_itself().is_ok() {
             return Ok(());
         }
-        remove_below(&self.folder);
+        remove_below(self.folder()?);
         self.remove_itself()
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 
 use super::controllers::{self, Controllers};
-use super::{Leaf, is_populated, kill, make_group, open_group, remove_below, subgroups};
+use super::{Leaf, is_populated, kill, make_open_group, open_group, remove_below, subgroups};
 
 const PREFIX: &str = "procd-";
 const PAYLOAD: &str = "payload";
@@ -42,8 +42,8 @@ impl Payload {
         let path = own.join(format!("{PREFIX}{folder_id}-{instance}")).join(PAYLOAD);
         let own = open_folder(own)?;
         let instance_name = format!("{PREFIX}{folder_id}-{instance}");
-        let instance = make_group(&own, &instance_name)?;
-        let made = mark(&instance, folder_id).and_then(|()| make_group(&instance, PAYLOAD));
+        let instance = make_open_group(&own, &instance_name)?;
+        let made = mark(&instance, folder_id).and_then(|()| make_open_group(&instance, PAYLOAD));
         let folder = match made {
             Ok(folder) => Arc::new(folder),
             Err(error) => {
