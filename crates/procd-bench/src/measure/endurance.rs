@@ -36,6 +36,8 @@ const STARTERS: usize = 8;
 /// tier 2 its shim too), and memory of its own, the kernel's part of it too.
 const DESCRIPTORS_EACH: u64 = 1;
 const DESCRIPTORS_EACH_SHIM: u64 = 2;
+/// What a client needs: its socket, and who it is.
+const DESCRIPTORS_CLIENT: u64 = 2;
 /// What the daemon has open beside processes and clients, and more.
 const DESCRIPTORS_BESIDE: u64 = 300;
 const BYTES_EACH: u64 = 256 * 1024;
@@ -173,9 +175,12 @@ pub(super) fn crowd(report: &mut Report) -> Result<(), Trouble> {
     let tier = Tier::best()?;
     has_room(count, tier)?;
     let quota = count + 100;
+    let (memory, spool) = (quota * 4096, quota * 65536);
     let limits = format!(
         "running_loop_max = {quota}\nrunning_session_max = {quota}\nrunning_daemon_max = {quota}\n\
-         memory_process_bytes = 4096\nspool_process_bytes = 65536\nsessions_max = 100\n\
+         memory_process_bytes = 4096\nmemory_session_bytes = {memory}\n\
+         memory_daemon_bytes = {memory}\nspool_process_bytes = 65536\n\
+         spool_session_bytes = {spool}\nspool_daemon_bytes = {spool}\nsessions_max = 100\n\
          connections_max = {}",
         CONNECTED + 100
     );
@@ -233,7 +238,7 @@ fn running(daemon: &Daemon) -> Result<f64, Trouble> {
 
 /// Whether the machine has what so many need, said before anything is started.
 fn has_room(count: u64, tier: Tier) -> Result<(), Trouble> {
-    let beside = CONNECTED + DESCRIPTORS_BESIDE;
+    let beside = CONNECTED * DESCRIPTORS_CLIENT + DESCRIPTORS_BESIDE;
     let each = match tier {
         Tier::Cgroup => DESCRIPTORS_EACH,
         Tier::Shim => DESCRIPTORS_EACH_SHIM,
