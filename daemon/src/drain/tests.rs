@@ -420,6 +420,11 @@ async fn a_process_that_writes_nothing_has_no_task() {
     // Dropped is finished too.
     drop(quiet);
     assert!(other.bounds().complete);
+    // Either stream gives it its task.
+    let (output, task, _theirs, mut their_errors) = start();
+    their_errors.write_all(b"oops").unwrap();
+    reaches(&output, 4).await;
+    drop(task);
     // What was written at the last moment is read by who ends it.
     let (_, task, mut theirs, _their_errors) = start();
     theirs.write_all(b"last").unwrap();
