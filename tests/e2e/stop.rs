@@ -60,7 +60,7 @@ both_tiers! {
     fn exit_traps_run(tier) {
         let daemon = Setup::new(tier).start();
         let mut owner = daemon.owner();
-        let process = owner.background_shell("trap 'echo cleaned; exit 0' TERM; echo ready; sleep 600 & wait");
+        let process = owner.background_shell("trap 'echo cleaned; exit 0' TERM; (echo ready; exec sleep 600) & wait");
         owner.output(&process, json!({"wait": "any"}));
         let result = owner.stop(&process, "terminate", 20_000);
         assert_eq!((result["state"].clone(), result["escalated"].clone()), (json!("terminated"), Value::Null), "{result}");

@@ -73,13 +73,20 @@ fn concerns(pid: &str, folder: &Path) -> bool {
 }
 
 /// The state letter of /proc/pid/stat, behind the name in parentheses.
+/// A shim that has said that its tree is empty, and is on its way out, counts as gone: it has no
+/// memory left, and is none of the tree.
 fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !"ZX".contains(state))
+    let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
+    let is_leaving = name.ends_with("(procd-shim") && command_line(pid).is_empty();
+    rest.chars().next().is_some_and(|state| !"ZX".contains(state)) && !is_leaving
+}
+
+fn command_line(pid: &str) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
 fn describe(pid: &str) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = command_line(pid);
     format!("{pid} {}", String::from_utf8_lossy(&line).replace('\0', " "))
 }
