@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 #[path = "main/arguments.rs"]
 mod arguments;
+#[path = "main/descriptors.rs"]
+mod descriptors;
 #[path = "main/limited.rs"]
 mod limited;
 #[path = "main/logging.rs"]

@@ -5,6 +5,7 @@
 //! StartRequest --prepare--> Plan --start--> materials -> guardian -> exec -> end -> empty -> reaped
 //! ```
 
+mod descriptors;
 mod drive;
 pub mod environment;
 mod failure;

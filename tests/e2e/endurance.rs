@@ -99,6 +99,37 @@ both_tiers_inside! {
         println!("{tier:?}: after {:?}, {now:?}", held(&daemon));
     }
 
+    /// As many run at once as there are descriptors for: so each keeps its outputs open, in tier 2
+    /// its shim too, and nothing else, whatever it wrote before it fell silent.
+    fn a_quiet_process_keeps_its_outputs_open_and_nothing_else(tier) {
+        const MANY: usize = 12;
+        let daemon = Setup::new(tier).limit("running_loop_max = 40").start();
+        let mut owner = daemon.owner();
+        let fds = format!("/proc/{}/fd", daemon.pid());
+        let spools = || fs::read_dir(&fds).unwrap().flatten().filter(|entry| {
+            fs::read_link(entry.path()).is_ok_and(|to| to.components().any(|part| part.as_os_str() == "spools"))
+        });
+        let begin = |owner: &mut Owner, more: Value| {
+            let entry = owner.start(&["sh", "-c", "echo on; exec sleep 1000"], small(more));
+            let process = handle(&entry);
+            owner.output(&process, json!({"wait": "any"}));
+            process
+        };
+        begin(&mut owner, json!({"background": true}));
+        wait::until_true("it is quiet", LIMIT, || spools().count() == 0);
+        let shim = usize::from(tier == Tier::Shim);
+        for (outputs, more) in [(1, json!({"background": true, "stdin": "null", "merge_streams": true})), (2, json!({"background": true, "stdin": "null"}))] {
+            let before = count(&fds);
+            let all: Vec<_> = (0..MANY).map(|_| begin(&mut owner, more.clone())).collect();
+            wait::until_true("all are quiet", LIMIT, || spools().count() == 0);
+            wait::until_true("no other descriptor stays", LIMIT, || count(&fds) <= before + MANY * (outputs + shim));
+            for process in &all {
+                assert_eq!(owner.text(process), "on\n");
+                assert_eq!(owner.stop(process, "kill", 0)["state"], "killed");
+            }
+        }
+    }
+
     /// Each failure has its cause, every time, and leaves nothing.
     fn failures_have_their_cause_every_time(tier) {
         let daemon = Setup::new(tier).start();

@@ -29,7 +29,8 @@ use crate::trouble::Trouble;
 #[derive(Debug, Parser)]
 #[command(name = "procd-bench", version)]
 struct Arguments {
-    /// What to measure: p1 to p17, p6b; without a name everything but p6b, p16 and p17.
+    /// What to measure: p1 to p17, p6b, growth; without a name everything but p6b, p16, p17 and
+    /// growth.
     #[arg(value_name = "MEASURE")]
     measures: Vec<String>,
     /// Lives of p16, processes of p17.

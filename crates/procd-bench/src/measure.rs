@@ -2,6 +2,7 @@
 
 mod drain;
 mod endurance;
+mod growth;
 mod load;
 mod memory;
 mod read;
@@ -49,6 +50,12 @@ const ALL: &[Measure] = &[
     measure("p15", "calls under load", load::control),
     Measure { id: "p16", what: "a million lives", is_default: false, run: endurance::soak },
     Measure { id: "p17", what: "10,000 at once", is_default: false, run: endurance::crowd },
+    Measure {
+        id: "growth",
+        what: "calls beside what is idle or retained",
+        is_default: false,
+        run: growth::growth,
+    },
 ];
 
 /// The measures of these names; without any those of a default run.

@@ -24,10 +24,10 @@ use procd_sys::containment::{Containment, ContainmentOptions, Established, Mode}
 use procd_sys::guardian::Launched;
 use procd_sys::image::ChildOptions;
 use procd_sys::isolation::Isolation;
-use rustix::process::{Resource, Rlimit};
 use uuid::Uuid;
 
 use crate::arguments::Arguments;
+use crate::descriptors::raise_open_files;
 use crate::logging;
 use crate::private::{Announcement, LogFile, leave_session};
 
@@ -261,18 +261,8 @@ fn ground(
     let guardian = step("start the guardian", procd_sys::guardian::launch(&containment, &locks))?;
     let held = locks.iter().map(|lock| lock.try_clone_to_owned()).collect();
     let held = step("keep the locks for the next guardian", held)?;
-    Ok(Ground { containment, isolation, guardian, held, open_files_soft: raise_open_files() })
-}
-
-/// Raises the daemon's own limit of open files to what it may have; returns what it was, which
-/// commands get.
-fn raise_open_files() -> Option<u64> {
-    let given = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: given.maximum, maximum: given.maximum };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it was");
-    }
-    given.current
+    let open_files_soft = raise_open_files(&config.limits);
+    Ok(Ground { containment, isolation, guardian, held, open_files_soft })
 }
 
 /// What a configuration means for commands, here and now.

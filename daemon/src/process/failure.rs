@@ -32,7 +32,7 @@ pub(super) fn of(stage: Stage, errno: i32, is_group: bool) -> SpawnFailure {
 }
 
 /// What a want of the system's means; anything else is the fault of `blamed`.
-fn system_or(errno: i32, blamed: SpawnCause) -> SpawnCause {
+pub(super) fn system_or(errno: i32, blamed: SpawnCause) -> SpawnCause {
     let cause = system_cause(errno);
     if cause == SpawnCause::Other { blamed } else { cause }
 }

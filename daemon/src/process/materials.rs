@@ -14,6 +14,8 @@ use procd_sys::{channel, message};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::descriptors;
+use super::failure::system_or;
 use super::fence::Scratch;
 use super::plan::Plan;
 use crate::drain::Streams;
@@ -100,6 +102,7 @@ impl Materials {
             Some(size) => Ends::of_terminal(size, plan.stdin)?,
             None => Ends::of_pipes(plan.stdin, plan.merge_streams).map_err(of_system)?,
         };
+        descriptors::leave_reserve(&ends.child).map_err(of_system)?;
         let terminal = plan.tty.and(ends.child.get(1));
         let fencing = plan.fencing.map(|fencing| fencing.complete(terminal)).transpose();
         let (fence, scratch) = fencing.map_err(of_system)?.unzip();
@@ -254,7 +257,7 @@ fn give_back(leaf: &Leaf) {
 fn of_leaf(error: &io::Error) -> SpawnFailure {
     let errno = error.raw_os_error().unwrap_or(0);
     tracing::error!(%error, "a control group could not be made");
-    SpawnFailure { cause: SpawnCause::ControlGroup, errno }
+    SpawnFailure { cause: system_or(errno, SpawnCause::ControlGroup), errno }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]

@@ -10,17 +10,39 @@ use procd_tests::{
     run::{self, ctl, procctl, rounds},
     wait,
 };
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// C117: without a descriptor a start is refused by that name; whoever is there is served, and room that comes back is used.
+/// C117: without a descriptor a start is refused by that name; whoever is there is served, what
+/// runs loses nothing, and room that comes back is used.
 #[test]
 fn a_start_without_a_descriptor_is_refused_and_nothing_else_is() {
+    without_a_descriptor(Tier::Shim);
+}
+
+#[test]
+fn a_start_without_a_descriptor_is_refused_in_tier_1_too() {
+    if Tier::Cgroup.is_here() {
+        without_a_descriptor(Tier::Cgroup);
+    }
+}
+
+fn without_a_descriptor(tier: Tier) {
     const LINE: &str = "ulimit -n 256; exec \"$0\"";
-    let setup = Setup::new(Tier::Shim).through(LINE).limit("connections_max = 64");
+    let setup = Setup::new(tier).through(LINE).limit("connections_max = 64");
     let daemon = setup.limit("running_loop_max = 400").limit("running_session_max = 400").start();
     let mut owner = daemon.owner();
     let small = json!({"background": true, "memory_bytes": 4096, "spool_bytes": 65536});
+    // Each says a word when it is told to.
+    let talkers: Vec<_> = (0..8)
+        .map(|number| {
+            let told = daemon.path().join(format!("told-{number}"));
+            mknodat(CWD, &told, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+            let line = format!("read word < {}; echo \"$word\"; sleep 600", told.display());
+            (told, handle(&owner.start(&["sh", "-c", &line], small.clone())))
+        })
+        .collect();
     let params = owner.start_params(&["sleep", "600"], small);
     let (mut started, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..300 {
@@ -38,9 +60,18 @@ fn a_start_without_a_descriptor_is_refused_and_nothing_else_is() {
             "{error}"
         );
     }
-    let mut other = owner.attach(daemon.connect());
-    assert_eq!(other.record(&started[0])["state"], "running");
-    for process in &started {
+    // Many who come now are served, and what runs writes to disk as before.
+    let mut others: Vec<_> = (0..20).map(|_| owner.attach(daemon.connect())).collect();
+    for other in &mut others {
+        assert_eq!(other.record(&started[0])["state"], "running");
+    }
+    let other = others.first_mut().unwrap();
+    for (told, process) in &talkers {
+        fs::write(told, "a word\n").unwrap();
+        wait::until_true("it says its word", wait::STEP, || other.text(process) == "a word\n");
+        assert_ne!(other.record(process)["spool_state"], "degraded");
+    }
+    for process in started.iter().chain(talkers.iter().map(|(_, process)| process)) {
         other.stop(process, "kill", 0);
     }
     wait::until_true("starts are taken again", wait::STEP, || {

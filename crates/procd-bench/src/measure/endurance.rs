@@ -38,8 +38,8 @@ const DESCRIPTORS_EACH: u64 = 1;
 const DESCRIPTORS_EACH_SHIM: u64 = 2;
 /// What a client needs: its socket, and who it is.
 const DESCRIPTORS_CLIENT: u64 = 2;
-/// What the daemon has open beside processes and clients, and more.
-const DESCRIPTORS_BESIDE: u64 = 300;
+/// What the daemon has open beside processes and clients, and what it leaves when it starts.
+const DESCRIPTORS_BESIDE: u64 = 300 + 2_048;
 const BYTES_EACH: u64 = 256 * 1024;
 const SPARE: u64 = 2_000;
 
@@ -93,7 +93,7 @@ fn median(looks: &[Look], of: fn(&Look) -> f64) -> f64 {
 }
 
 /// So many lives, shared by the clients.
-fn run(owners: &mut [Wire], lives: u64) -> Result<(), Trouble> {
+pub(super) fn run(owners: &mut [Wire], lives: u64) -> Result<(), Trouble> {
     let clients = u64::try_from(owners.len()).unwrap_or(1).max(1);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
@@ -208,7 +208,8 @@ pub(super) fn crowd(report: &mut Report) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn start_idle(owners: &mut [Wire], count: u64) -> Result<(), Trouble> {
+/// Processes that do nothing, shared by the clients.
+pub(super) fn start_idle(owners: &mut [Wire], count: u64) -> Result<(), Trouble> {
     let starters = u64::try_from(owners.len()).unwrap_or(1).max(1);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..starters)

@@ -1,9 +1,10 @@
 //! The `index` file as bytes: header, two slots, and nothing else. The layout is told in
 //! [`crate::spool`].
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -182,7 +183,8 @@ impl Header {
 #[derive(Debug)]
 pub(super) struct IndexFile {
     header: Header,
-    file: Arc<File>,
+    /// None while the spool is quiet.
+    file: Option<Arc<File>>,
     /// The version of the table that each slot holds.
     tables: [u64; 2],
     buffer: Vec<u8>,
@@ -201,11 +203,32 @@ impl IndexFile {
 
     /// Takes over a file whose slots are as they are.
     pub(super) fn over(file: File, header: Header) -> Self {
-        Self { header, file: file.into(), tables: [u64::MAX; 2], buffer: Vec::new() }
+        let file = Some(file.into());
+        Self { header, file, tables: [u64::MAX; 2], buffer: Vec::new() }
     }
 
-    pub(super) const fn file(&self) -> &Arc<File> {
-        &self.file
+    /// The file, if it is open.
+    pub(super) const fn file(&self) -> Option<&Arc<File>> {
+        self.file.as_ref()
+    }
+
+    /// Keeps what it knows of the file, and no descriptor.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+        self.buffer = Vec::new();
+    }
+
+    /// Opens the file of this folder again if it was closed.
+    pub(super) fn wake(&mut self, dir: &Path) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(Arc::new(open_again(&dir.join("index"))?));
+        }
+        Ok(())
+    }
+
+    /// Syncs what was written through it.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.sync_data())
     }
 
     /// Writes the slot whose turn it is by one pwrite: its head, and the table if the one there
@@ -218,10 +241,16 @@ impl IndexFile {
             self.buffer.extend_from_slice(&table.bytes);
         }
         self.tables[odd] = u64::MAX;
-        self.file.write_all_at(step::part(&self.buffer), self.header.slot_offset(head.sequence))?;
+        let Some(file) = &self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        file.write_all_at(step::part(&self.buffer), self.header.slot_offset(head.sequence))?;
         self.tables[odd] = table.version;
         Ok(())
     }
+}
+
+/// A file of a spool that was closed while nothing was written.
+pub(super) fn open_again(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
 }
 
 /// The version of the indexes that this build writes.

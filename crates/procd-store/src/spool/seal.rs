@@ -107,7 +107,7 @@ fn write_index(reader: &SpoolReader, sha256: [u8; 32]) -> Result<(), StoreError>
         head
     };
     index.write(&head, &image).map_err(|error| StoreError::io("write", &path, error))?;
-    index.file().sync_data().map_err(|error| StoreError::io("sync", &path, error))
+    index.sync().map_err(|error| StoreError::io("sync", &path, error))
 }
 
 fn sync_if_there(path: &Path) -> Result<(), StoreError> {

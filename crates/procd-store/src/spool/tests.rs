@@ -284,6 +284,63 @@ fn a_spool_without_a_byte_makes_no_file_and_can_be_sealed() {
     assert_eq!((reader.bounds(), reader.seal().unwrap()), (Bounds::default(), sealed));
 }
 
+/// Files of a folder that this process has open.
+fn open_below(dir: &Path) -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    fds.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(dir))).count()
+}
+
+#[test]
+fn a_quiet_spool_keeps_no_file_open_and_goes_on_as_if_it_had() {
+    let folder = Folder::new();
+    let ceiling = 300_000;
+    let mut writer = SpoolWriter::create(folder.spool(), options(ceiling));
+    let reader = writer.reader();
+    let mut at = 0;
+    // Through several segments, recycled ones too, and with tags.
+    for len in [10, 70_000, 1, 300_000, 64 * 1024, 5] {
+        at += 1_000_000_000;
+        let chunk = bytes_at(writer.bounds().total, len);
+        writer.append(&chunk, Source::Stdout, at);
+        let batch = writer.sync_batch().unwrap();
+        assert!(open_below(&folder.spool()) >= 2, "what is written is open");
+        // What comes meanwhile keeps them open.
+        let chunk = bytes_at(writer.bounds().total, 3);
+        writer.append(&chunk, Source::Stderr, at + 100_000_000);
+        let mark = batch.run().unwrap();
+        drop(batch);
+        writer.mark_synced(mark);
+        assert!(open_below(&folder.spool()) >= 2, "it is not quiet");
+        let mark = writer.sync_batch().unwrap().run().unwrap();
+        writer.mark_synced(mark);
+        assert_eq!(open_below(&folder.spool()), 0);
+        assert!(writer.sync_batch().is_none());
+        assert_true_bytes(&read_all(&reader, 0));
+        assert_eq!(open_below(&folder.spool()), 0, "a read leaves none open");
+    }
+    let Bounds { total, retained_from } = writer.bounds();
+    assert_eq!(writer.status(), SpoolStatus { degraded: false, lost_bytes: 0 });
+    assert_eq!(reader.tags(total - 8, total, 9).len(), 2, "the tags are all there");
+    let sealed = writer.seal().unwrap();
+    assert_eq!(sealed.bounds, Bounds { total, retained_from });
+    let again = SpoolReader::open(&folder.spool(), BOOT).unwrap();
+    assert_eq!(read_all(&again, 0), read_all(&reader, 0));
+}
+
+/// Nobody opens another file in its place, and what comes then is a hole, not lost in silence.
+#[test]
+fn a_quiet_spool_whose_file_is_taken_away_says_so() {
+    let folder = Folder::new();
+    let mut writer = SpoolWriter::create(folder.spool(), options(300_000));
+    append(&mut writer, 10);
+    let batch = writer.sync_batch().unwrap();
+    writer.mark_synced(batch.run().unwrap());
+    std::fs::remove_file(folder.spool().join("0.seg")).unwrap();
+    append(&mut writer, 5);
+    assert_eq!(writer.status(), SpoolStatus { degraded: true, lost_bytes: 5 });
+    assert!(writer.take_failure().is_some());
+}
+
 #[test]
 fn sealed_segments_are_read_only() {
     let folder = Folder::new();

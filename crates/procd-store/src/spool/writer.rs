@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 pub use sync::{SyncBatch, SyncMark};
 
-use super::index::{HOLES_MAX, Head, Header, Hole, IndexFile, SegmentEntry, TableImage};
+use super::index::{
+    HOLES_MAX, Head, Header, Hole, IndexFile, SegmentEntry, TableImage, open_again,
+};
 use super::reader::SpoolReader;
 use super::table::{Segment, Shared, Table, segment_path};
 use super::{Bounds, Sealed, Source, SpoolOptions, SpoolStatus, seal, step, tags};
@@ -64,7 +66,8 @@ struct Failed {
 
 #[derive(Debug)]
 struct OpenSegment {
-    file: Arc<File>,
+    /// None while the spool is quiet.
+    file: Option<Arc<File>>,
     capacity: u64,
 }
 
@@ -227,9 +230,11 @@ impl SpoolWriter {
         if self.index.is_none() || entries == 0 {
             return None;
         }
+        let path = || self.shared.dir.join("tags");
         let file = match file {
             Some(file) => file,
-            None => Arc::new(new_file(&self.shared.dir.join("tags")).ok()?),
+            None if written > 0 => Arc::new(open_again(&path()).ok()?),
+            None => Arc::new(new_file(&path()).ok()?),
         };
         if written < entries {
             self.share.grow(tags::ENTRY_BYTES);
@@ -276,9 +281,13 @@ impl SpoolWriter {
                 self.turn()?;
                 continue;
             }
+            let Some(file) = open.file.clone() else {
+                self.wake()?;
+                continue;
+            };
             let len = rest.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let part = rest.get(..len).unwrap_or(rest);
-            match write_once(&open.file, part, self.head.open_used) {
+            match write_once(&file, part, self.head.open_used) {
                 Ok(written) => {
                     step::passed(&self.shared);
                     let (done, later) = rest.split_at(written);
@@ -309,11 +318,27 @@ impl SpoolWriter {
         self.head.total += bytes.len() as u64;
     }
 
-    fn ensure_index(&mut self) -> Result<(), StoreError> {
-        if self.index.is_some() {
+    /// Opens the last segment again, which was closed while nothing came.
+    fn wake(&mut self) -> Result<(), StoreError> {
+        let mut table = self.shared.table();
+        let (Some(open), Some(last)) = (&mut self.open, table.segments.back_mut()) else {
             return Ok(());
-        }
+        };
+        let path = segment_path(&self.shared.dir, last.entry.number);
+        let file = open_again(&path).map_err(|error| StoreError::io("open", &path, error))?;
+        let file = Arc::new(file);
+        open.file = Some(Arc::clone(&file));
+        last.file = Some(file);
+        Ok(())
+    }
+
+    fn ensure_index(&mut self) -> Result<(), StoreError> {
         let dir = &self.shared.dir;
+        if let Some(index) = &mut self.index {
+            return index
+                .wake(dir)
+                .map_err(|error| StoreError::io("open", &dir.join("index"), error));
+        }
         failpoint::hit("spool-before-create");
         DirBuilder::new()
             .recursive(true)
@@ -465,7 +490,7 @@ impl SpoolWriter {
 
     fn push(&mut self, file: impl Into<Arc<File>>, entry: SegmentEntry) {
         let file = file.into();
-        self.open = Some(OpenSegment { file: Arc::clone(&file), capacity: entry.capacity });
+        self.open = Some(OpenSegment { file: Some(Arc::clone(&file)), capacity: entry.capacity });
         (self.head.open_used, self.head.open_crc) = (0, 0);
         let mut table = self.shared.table();
         table.segments.push_back(Segment { entry, file: Some(file), proven: true });
@@ -491,7 +516,8 @@ impl SpoolWriter {
         if let Some(index) = &mut self.index {
             self.head.sequence += 1;
             failpoint::hit("spool-before-index");
-            let written = index.write(&self.head, &self.image);
+            let woken = index.wake(&self.shared.dir);
+            let written = woken.and_then(|()| index.write(&self.head, &self.image));
             step::passed(&self.shared);
             self.index_failed = written.is_err();
             if let Err(error) = written {

@@ -10,14 +10,17 @@ use std::time::Duration;
 use procd_core::Handle;
 use procd_store::folder::StateFolder;
 use procd_store::manifest::ManifestFile;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 
 use super::{Stored, other_bytes, process_bytes, told};
 
 /// How long a manifest waits for others.
 const GATHER: Duration = Duration::from_millis(100);
-/// Files that are written together, a count: each is held open.
-const TOGETHER_MAX: usize = 64;
+/// Files that are written together, a count: each is held open. At most a part of the limit of
+/// open files, since that may be all there is (`process/descriptors.rs`).
+const TOGETHER_MAX: u64 = 64;
+const TOGETHER_PART: u64 = 16;
 
 /// What waits to be written.
 #[derive(Debug, Default)]
@@ -64,7 +67,7 @@ impl Gathered {
     pub(super) fn write(&self, folder: &StateFolder) -> Vec<(Handle, Option<Stored>)> {
         let mut files = std::mem::take(&mut self.lock().files);
         let mut stored = Vec::with_capacity(files.len());
-        for some in files.make_contiguous().chunks(TOGETHER_MAX) {
+        for some in files.make_contiguous().chunks(together()) {
             let results = procd_store::manifest::write_all(folder, some);
             crate::failpoint::hit("manifest-after-write");
             let stand = results.into_iter().map(|result| told("manifest", result));
@@ -83,4 +86,11 @@ impl Gathered {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many files are open at once.
+fn together() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = (limit / TOGETHER_PART).clamp(1, TOGETHER_MAX);
+    usize::try_from(most).unwrap_or(1)
 }

@@ -38,14 +38,15 @@ impl SyncBatch {
 impl SpoolWriter {
     /// What to sync, if anything was appended since the last batch.
     pub fn sync_batch(&mut self) -> Option<SyncBatch> {
-        let index = self.index.as_ref()?;
+        // Not open although something came: it could not be opened again, and the next append tries.
+        let index = self.index.as_ref()?.file()?;
         if self.batched == self.head.total {
             return None;
         }
         self.batched = self.head.total;
         let table = self.shared.table();
         let segments = table.segments.iter().filter_map(|segment| segment.file.clone());
-        let files = segments.chain(table.tags.file.clone()).chain([Arc::clone(index.file())]);
+        let files = segments.chain(table.tags.file.clone()).chain([Arc::clone(index)]);
         let mark = SyncMark(Synced {
             total: self.head.total,
             segment: table.segments.back().map_or(0, |last| last.entry.number),
@@ -55,7 +56,7 @@ impl SpoolWriter {
         Some(SyncBatch { files: files.collect(), dir: self.shared.dir.clone(), mark })
     }
 
-    /// A batch is on the disk.
+    /// A batch is on the disk. When nothing came since, no file stays open until something does.
     pub fn mark_synced(&mut self, mark: SyncMark) {
         self.sync_fails = false;
         if mark.0.total >= self.head.synced.total {
@@ -69,6 +70,24 @@ impl SpoolWriter {
         }
         drop(table);
         self.commit();
+        if self.head.total == mark.0.total && !self.index_failed {
+            self.close_files();
+        }
+    }
+
+    /// A quiet spool keeps no descriptor: there may be thousands of them.
+    fn close_files(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.file = None;
+        }
+        if let Some(index) = &mut self.index {
+            index.close();
+        }
+        let mut table = self.shared.table();
+        table.tags.file = None;
+        for segment in &mut table.segments {
+            segment.file = None;
+        }
     }
 
     /// A batch could not be synced: degraded until one is. What was in it is never trusted again
