@@ -1,13 +1,12 @@
 //! One stream of a process: a nonblocking read end, and how hot it is.
 
-use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use procd_store::spool::Source;
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::{Errno, ioctl_fionread};
-use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::heat::Heat;
 
@@ -25,100 +24,111 @@ pub(super) enum ReadOutcome {
     End,
 }
 
-/// A stream that is being drained.
+/// A stream that is being drained: a pipe, or the master of a PTY, which is read in the same way.
 #[derive(Debug)]
 pub(super) struct Stream {
-    end: End,
+    end: OwnedFd,
+    watch: Watch,
     source: Source,
     /// A terminal's master: no pipe, so nothing of it grows or gathers.
     is_terminal: bool,
-    heat: Heat,
+    /// In a box, made by the first byte: most streams of most processes are quiet.
+    heat: Option<Box<Heat>>,
 }
 
-/// The read end: a pipe, or the master of a PTY, which is read in the same way.
-#[derive(Debug)]
-enum End {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
     /// Epoll says when there is something to read.
-    Watched(pipe::Receiver),
+    Watched,
     /// A chatty stream, read when its rest is over. Out of epoll, which would wake a thread for
     /// every single write to it.
-    Resting(OwnedFd, Option<Instant>),
+    Resting,
     /// No writer is left. Still open: a terminal's master is held until the tree is empty.
-    Ended(Option<pipe::Receiver>),
-}
-
-impl End {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Watched(end) | Self::Ended(Some(end)) => Some(end.as_fd()),
-            Self::Resting(fd, _) => Some(fd.as_fd()),
-            Self::Ended(None) => None,
-        }
-    }
+    Ended,
 }
 
 impl Stream {
-    /// Takes over a read end. Inside the drain runtime only.
+    /// Takes over a read end, not watched yet.
     /// # Errors
-    /// When the system refuses to watch it.
+    /// When the system refuses to make it nonblocking.
     pub(super) fn new(end: OwnedFd, source: Source, is_terminal: bool) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&end, true)?;
-        let end = End::Watched(pipe::Receiver::from_owned_fd_unchecked(end)?);
-        Ok(Self { end, source, is_terminal, heat: Heat::default() })
+        Ok(Self { end, watch: Watch::Resting, source, is_terminal, heat: None })
+    }
+
+    /// From now on `epoll` tells of it by `token`, as long as there is something to read.
+    /// # Errors
+    /// When the system refuses to watch it.
+    pub(super) fn watch(&mut self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        if self.watch == Watch::Resting {
+            epoll::add(epoll, &self.end, EventData::new_u64(token), EventFlags::IN)?;
+            self.watch = Watch::Watched;
+        }
+        Ok(())
+    }
+
+    /// Leaves it alone, until it is watched again.
+    pub(super) fn rest(&mut self, epoll: &OwnedFd) {
+        self.unwatch(epoll, Watch::Resting);
+    }
+
+    /// No writer is left. True for one that can be closed: of a terminal the master is held.
+    pub(super) fn ended(&mut self, epoll: &OwnedFd) -> bool {
+        if self.is_terminal {
+            self.unwatch(epoll, Watch::Ended);
+        }
+        !self.is_terminal
+    }
+
+    /// To be called before it is closed. What is closed leaves epoll by itself, but a terminal's
+    /// master has another descriptor elsewhere.
+    pub(super) fn close(mut self, epoll: &OwnedFd) {
+        if self.is_terminal {
+            self.unwatch(epoll, Watch::Ended);
+        }
+    }
+
+    fn unwatch(&mut self, epoll: &OwnedFd, watch: Watch) {
+        if self.watch == Watch::Watched
+            && let Err(error) = epoll::delete(epoll, &self.end)
+        {
+            tracing::error!(source = ?self.source, %error, "bug: a stream was not watched");
+        }
+        self.watch = watch;
     }
 
     pub(super) const fn source(&self) -> Source {
         self.source
     }
 
-    /// Whether no writer is left, nor can be.
-    pub(super) const fn is_over(&self) -> bool {
-        matches!(self.end, End::Ended(_)) && !self.is_terminal
+    pub(super) const fn is_watched(&self) -> bool {
+        matches!(self.watch, Watch::Watched)
     }
 
-    /// Waits until a read makes sense. Never after the end, which must not be spun on. Cancel
-    /// safe.
-    pub(super) async fn readable(&mut self) {
-        match &mut self.end {
-            // What went wrong comes back from the read itself.
-            End::Watched(end) => drop(end.readable().await),
-            End::Resting(_, until) => {
-                if let Some(instant) = *until {
-                    sleep_until(instant).await;
-                    *until = None;
-                }
-            }
-            End::Ended(_) => pending().await,
-        }
-    }
-
-    /// One read, at once.
-    pub(super) fn read(&mut self, buffer: &mut [u8], now: Instant) -> ReadOutcome {
-        let outcome = self.read_once(buffer);
+    /// One read, at once, and until when to leave the stream alone.
+    pub(super) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        now: Instant,
+    ) -> (ReadOutcome, Option<Instant>) {
+        let outcome = self.read_now(buffer);
         if self.is_terminal {
-            self.settle(outcome, None);
-            return outcome;
+            return (outcome, None);
         }
-        let rest_until = match outcome {
+        let rest = match outcome {
             ReadOutcome::Bytes(len) => {
-                self.heat.note_bytes(len, now);
+                let heat = self.heat.get_or_insert_default();
+                heat.note_bytes(len, now);
+                if heat.wants_to_grow() {
+                    heat.grow(&self.end);
+                }
                 // Less than asked for is all there was.
-                let is_empty = len < buffer.len();
-                if self.heat.wants_to_grow()
-                    && let Some(fd) = self.end.fd()
-                {
-                    self.heat.grow(fd);
-                }
-                if !is_empty {
-                    return outcome;
-                }
-                self.heat.note_empty(now)
+                if len < buffer.len() { heat.note_empty(now) } else { None }
             }
-            ReadOutcome::Empty => self.heat.note_empty(now),
+            ReadOutcome::Empty => self.heat.as_mut().and_then(|heat| heat.note_empty(now)),
             ReadOutcome::End => None,
         };
-        self.settle(outcome, rest_until);
-        outcome
+        (outcome, rest)
     }
 
     /// Bytes that wait to be read at this moment. Of a terminal the kernel tells only those that
@@ -128,27 +138,16 @@ impl Stream {
         if self.is_terminal {
             return TERMINAL_BYTES_MAX;
         }
-        let waiting = self.end.fd().and_then(|fd| ioctl_fionread(fd).ok());
+        let waiting = ioctl_fionread(&self.end).ok();
         waiting.and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 
-    /// One read that looks at the descriptor itself, not at what epoll said last.
+    /// One read, of which nothing is noted.
     pub(super) fn read_now(&self, buffer: &mut [u8]) -> ReadOutcome {
-        let Some(fd) = self.end.fd() else { return ReadOutcome::End };
         loop {
-            match rustix::io::read(fd, &mut *buffer) {
+            match rustix::io::read(&self.end, &mut *buffer) {
                 Err(Errno::INTR) => {}
                 read => return self.outcome(read.map_err(io::Error::from)),
-            }
-        }
-    }
-
-    fn read_once(&self, buffer: &mut [u8]) -> ReadOutcome {
-        let End::Watched(end) = &self.end else { return self.read_now(buffer) };
-        loop {
-            match end.try_read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return self.outcome(read),
             }
         }
     }
@@ -167,35 +166,5 @@ impl Stream {
                 ReadOutcome::End
             }
         }
-    }
-
-    /// Goes to rest, back to epoll, or to its end.
-    fn settle(&mut self, outcome: ReadOutcome, rest_until: Option<Instant>) {
-        let end = std::mem::replace(&mut self.end, End::Ended(None));
-        self.end = match (end, outcome, rest_until) {
-            (End::Watched(end), ReadOutcome::End, _) => End::Ended(Some(end)),
-            (End::Watched(end), ReadOutcome::Bytes(_) | ReadOutcome::Empty, Some(until)) => {
-                match end.into_nonblocking_fd() {
-                    Ok(fd) => End::Resting(fd, Some(until)),
-                    Err(error) => self.lost(&error),
-                }
-            }
-            (End::Resting(fd, _), ReadOutcome::Bytes(_) | ReadOutcome::Empty, Some(until)) => {
-                End::Resting(fd, Some(until))
-            }
-            (End::Resting(fd, _), ReadOutcome::Bytes(_) | ReadOutcome::Empty, None) => {
-                match pipe::Receiver::from_owned_fd_unchecked(fd) {
-                    Ok(end) => End::Watched(end),
-                    Err(error) => self.lost(&error),
-                }
-            }
-            (End::Resting(..), ReadOutcome::End, _) => End::Ended(None),
-            (end @ (End::Watched(_) | End::Ended(_)), _, _) => end,
-        };
-    }
-
-    fn lost(&self, error: &io::Error) -> End {
-        tracing::error!(source = ?self.source, %error, "a stream cannot be watched and is closed");
-        End::Ended(None)
     }
 }

@@ -1,149 +1,121 @@
-//! The background sync of one running spool: a second after a write, or the length of the
-//! previous sync if that is longer. At most one sync per drain thread is in flight, over all
-//! spools. No write waits for it, and a spool at rest has no timer.
+//! The background syncs of the running spools of one drain thread: each a second after a write, or
+//! the length of its previous sync if that is longer, and one at a time. No write waits for one,
+//! and a spool at rest has no timer.
 
-use std::future::pending;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use procd_store::spool::{SpoolWriter, SyncMark};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinHandle;
-use tokio::time::Sleep;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
+use super::drained::Slot;
+use super::pump::Pump;
+use super::threads::Thread;
 use crate::clock::Clock;
 
 /// How long after a write at the earliest.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-type Turn = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
-
-/// What the syncs of all spools share.
-#[derive(Debug, Clone)]
-pub(super) struct Syncs {
-    turns: Arc<Semaphore>,
-    clock: Clock,
-}
-
-impl Syncs {
-    /// So many may be in flight.
-    pub(super) fn new(count: usize) -> Self {
-        Self { turns: Arc::new(Semaphore::new(count)), clock: Clock }
-    }
-
-    /// That of one spool.
-    pub(super) fn of_one(&self) -> BackgroundSync {
-        BackgroundSync {
-            turns: Arc::clone(&self.turns),
-            clock: self.clock,
-            phase: Phase::Idle,
-            dirty: false,
-            length: Duration::ZERO,
-        }
-    }
-}
-
 /// Where the background sync of one spool stands.
-#[derive(Debug)]
-pub(super) struct BackgroundSync {
-    turns: Arc<Semaphore>,
-    clock: Clock,
-    phase: Phase,
+#[derive(Debug, Default)]
+pub(super) struct SyncState {
     /// Something was written since the last batch was taken.
     dirty: bool,
+    /// It waits for its turn, or has it.
+    is_queued: bool,
+    /// Of the previous one.
     length: Duration,
 }
 
-enum Phase {
-    Idle,
-    Due(Pin<Box<Sleep>>),
-    Waiting(Turn),
-    Running(JoinHandle<(io::Result<SyncMark>, Duration)>),
+/// Which spools are due when, by their keys. One that is gone by then is passed over.
+#[derive(Debug, Default)]
+pub(super) struct Syncs {
+    queue: Mutex<BinaryHeap<Reverse<(Instant, u64)>>>,
+    wake: Notify,
 }
 
-impl std::fmt::Debug for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Idle => "Idle",
-            Self::Due(_) => "Due",
-            Self::Waiting(_) => "Waiting",
-            Self::Running(_) => "Running",
-        })
-    }
-}
-
-/// What the task has to do for it.
-pub(super) enum SyncStep {
-    /// It is this spool's turn: take a batch.
-    Turn(OwnedSemaphorePermit),
-    /// A batch is on disk, or not.
-    Done(io::Result<SyncMark>),
-}
-
-impl BackgroundSync {
-    /// Something was written.
-    pub(super) fn note_write(&mut self) {
-        self.dirty = true;
-        if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Due(Box::pin(tokio::time::sleep(INTERVAL.max(self.length))));
+impl Syncs {
+    /// Something was written to the spool called `key`.
+    pub(super) fn note_write(&self, state: &mut SyncState, key: u64, now: Instant) {
+        state.dirty = true;
+        if state.is_queued {
+            return;
+        }
+        state.is_queued = true;
+        let at = now + INTERVAL.max(state.length);
+        let mut queue = self.queue();
+        let is_first = queue.peek().is_none_or(|Reverse((first, _))| at < *first);
+        queue.push(Reverse((at, key)));
+        drop(queue);
+        if is_first {
+            self.wake.notify_one();
         }
     }
 
-    /// Waits for the next step. Cancel safe: what was waited for stays in the phase.
-    pub(super) async fn next(&mut self) -> SyncStep {
+    /// The next spool, when it is due.
+    async fn next(&self) -> u64 {
         loop {
-            match &mut self.phase {
-                Phase::Idle => pending::<()>().await,
-                Phase::Due(sleep) => {
-                    sleep.as_mut().await;
-                    self.phase = Phase::Waiting(Box::pin(Arc::clone(&self.turns).acquire_owned()));
+            let first = self.queue().peek().map(|Reverse(first)| *first);
+            let Some((at, key)) = first else {
+                self.wake.notified().await;
+                continue;
+            };
+            tokio::select! {
+                () = sleep_until(at) => {
+                    self.queue().pop();
+                    return key;
                 }
-                Phase::Waiting(turn) => {
-                    let turn = turn.as_mut().await;
-                    self.phase = Phase::Idle;
-                    if let Ok(permit) = turn {
-                        return SyncStep::Turn(permit);
-                    }
-                }
-                Phase::Running(running) => {
-                    let (result, length) = match running.await {
-                        Ok(done) => done,
-                        Err(failure) => (Err(io::Error::other(failure)), Duration::ZERO),
-                    };
-                    self.length = length;
-                    self.phase = Phase::Idle;
-                    return SyncStep::Done(result);
-                }
+                () = self.wake.notified() => {}
             }
         }
     }
 
-    /// Carries out a step.
-    pub(super) fn step(&mut self, step: SyncStep, spool: &mut SpoolWriter) {
-        match step {
-            SyncStep::Turn(permit) => {
-                self.dirty = false;
-                if let Some(batch) = spool.sync_batch() {
-                    let clock = self.clock;
-                    self.phase = Phase::Running(tokio::task::spawn_blocking(move || {
-                        let start = clock.monotonic();
-                        let result = batch.run();
-                        drop(permit);
-                        (result, clock.since(start))
-                    }));
-                }
-            }
-            SyncStep::Done(result) => {
-                match result {
-                    Ok(mark) => spool.mark_synced(mark),
-                    Err(error) => spool.sync_failed(&error),
-                }
-                if self.dirty {
-                    self.note_write();
-                }
-            }
+    fn queue(&self) -> MutexGuard<'_, BinaryHeap<Reverse<(Instant, u64)>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Syncs what is due, for ever.
+pub(super) async fn keep_synced(thread: Arc<Thread>) {
+    let pump = &thread.pump;
+    loop {
+        let key = pump.syncs().next().await;
+        if let Some(slot) = pump.slot(key) {
+            sync(pump, &slot, Clock).await;
         }
+    }
+}
+
+async fn sync(pump: &Pump, slot: &Slot, clock: Clock) {
+    let batch = {
+        let mut drained = slot.lock();
+        drained.sync.dirty = false;
+        let batch = drained.writer.as_mut().and_then(|writer| writer.spool().sync_batch());
+        drained.sync.is_queued = batch.is_some();
+        batch
+    };
+    let Some(batch) = batch else { return };
+    let running = tokio::task::spawn_blocking(move || {
+        let start = clock.monotonic();
+        (batch.run(), clock.since(start))
+    });
+    let (result, length) = match running.await {
+        Ok(done) => done,
+        Err(failure) => (Err(io::Error::other(failure)), Duration::ZERO),
+    };
+    let mut drained = slot.lock();
+    drained.sync.is_queued = false;
+    drained.sync.length = length;
+    let Some(writer) = &mut drained.writer else { return };
+    match result {
+        Ok(mark) => writer.spool().mark_synced(mark),
+        Err(error) => writer.spool().sync_failed(&error),
+    }
+    writer.note_status();
+    if drained.sync.dirty {
+        pump.syncs().note_write(&mut drained.sync, slot.key(), clock.monotonic());
     }
 }

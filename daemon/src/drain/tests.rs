@@ -186,7 +186,7 @@ async fn closed_streams_complete_nothing_before_the_end_does() {
         let task = drains.start(writer, streams(stdout, stderr));
         drop((theirs, their_errors));
         let laid_down = async {
-            while !task.drain.is_read_out() {
+            while !task.slot.as_ref().unwrap().lock().has_no_streams() {
                 tokio::task::yield_now().await;
             }
         };
@@ -390,55 +390,79 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
     .await
 }
 
-/// Whoever writes nothing has no task, wakes nobody, and is finished by whoever asks; the first byte
-/// gives it one.
+/// Its thread gets nothing to do, neither by its beginning nor by its end.
 #[tokio::test]
-async fn a_process_that_writes_nothing_has_no_task() {
+async fn a_process_that_writes_nothing_wakes_no_thread() {
     let folder = Folder::new();
     let drains = Drains::new(1).unwrap();
-    let start = || {
+    for _ in 0..100 {
         let (output, writer) = folder.output(1 << 20, 1 << 20);
-        let ((stdout, theirs), (stderr, their_errors)) = (pipe(), pipe());
-        (output, drains.start(writer, streams(stdout, stderr)), theirs, their_errors)
-    };
-    // Its streams are open still: nobody waits for whoever holds them.
-    let (output, task, _theirs, _their_errors) = start();
-    task.catch_up().await;
-    assert!(task.drain.is_idle());
-    assert_eq!(task.finish().await.bounds.total, 0);
-    assert!(output.bounds().complete);
-    // One stream at its end is not both.
-    let (output, task, mut theirs, their_errors) = start();
+        let ((stdout, _theirs), (stderr, _their_errors)) = (pipe(), pipe());
+        let task = drains.start(writer, streams(stdout, stderr));
+        task.catch_up().await;
+        // Its streams are open still: nobody waits for whoever holds them.
+        assert_eq!(task.finish().await.bounds.total, 0);
+        assert!(output.bounds().complete);
+    }
+    let (output, writer) = folder.output(1 << 20, 1 << 20);
+    let (stdout, _theirs) = pipe();
+    drop(drains.start(writer, merged(stdout)));
+    assert!(output.bounds().complete, "dropped is finished too");
+    assert_eq!(drains.turns(), 0);
+}
+
+/// What its drain has read already is complete by moves in memory, also beside an open pipe.
+#[tokio::test]
+async fn the_end_of_a_short_command_needs_no_thread() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    let (output, writer) = folder.output(1 << 20, 1 << 20);
+    let ((stdout, mut theirs), (stderr, their_errors)) = (pipe(), pipe());
+    let mut task = drains.start(writer, streams(stdout, stderr));
     drop(their_errors);
-    let (other, quiet, _held, _held_too) = start();
     theirs.write_all(b"text").unwrap();
     reaches(&output, 4).await;
-    assert!(!task.drain.is_idle());
-    assert!(quiet.drain.is_idle(), "what others write wakes it");
-    drop(theirs);
-    assert_eq!(task.finish().await.bounds.total, 4);
-    // Dropped is finished too.
-    drop(quiet);
-    assert!(other.bounds().complete);
-    // Either stream gives it its task.
-    let (output, task, _theirs, mut their_errors) = start();
-    their_errors.write_all(b"oops").unwrap();
-    reaches(&output, 4).await;
-    drop(task);
-    // What was written at the last moment is read by who ends it.
-    let (_, task, mut theirs, _their_errors) = start();
-    theirs.write_all(b"last").unwrap();
-    assert_eq!(task.finish().await.bounds.total, 4);
+    // Its turn may not be over yet.
+    let slot = Arc::clone(task.slot.as_ref().unwrap());
+    drop(slot.lock());
+    let finished = task.finish_or_ask();
+    assert_eq!(finished.unwrap().unwrap().bounds.total, 4);
+    assert!(output.bounds().complete);
+}
+
+/// Each of them is stopped in its turn, with all it wrote, while the loud one never rests.
+#[tokio::test]
+async fn quiet_processes_end_beside_one_that_never_stops_writing() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    let (output, writer) = folder.output(1 << 16, 1 << 20);
+    let (reader, mut end) = pipe();
+    let loud = drains.start(writer, merged(reader));
+    let writing = std::thread::spawn(move || {
+        let block = vec![b'y'; 256 * 1024];
+        while end.write_all(&block).is_ok() {}
+    });
+    reaches(&output, 1 << 20).await;
+    for number in 0..20_u64 {
+        let quiet_folder = Folder::new();
+        let (quiet, writer) = quiet_folder.output(1 << 16, 1 << 20);
+        let ((stdout, mut theirs), (stderr, mut their_errors)) = (pipe(), pipe());
+        let task = drains.start(writer, streams(stdout, stderr));
+        theirs.write_all(b"out").unwrap();
+        their_errors.write_all(b"err").unwrap();
+        if number % 2 == 0 {
+            tokio::time::timeout(LONG, task.catch_up()).await.unwrap();
+            assert_eq!(quiet.bounds().total, 6);
+        }
+        let finished = tokio::time::timeout(LONG, task.finish()).await.unwrap();
+        assert_eq!(finished.bounds.total, 6);
+    }
+    tokio::time::timeout(LONG, loud.finish()).await.unwrap();
+    writing.join().unwrap();
 }
 
 #[test]
-fn a_process_that_writes_costs_little_memory() {
-    let folder = Folder::new();
-    let (_output, writer) = folder.output(1 << 20, 1 << 20);
-    let (_asker, asked) = crate::lane::lane(1);
-    let sync = sync::Syncs::new(1).of_one();
-    let read_out = task::ReadOut::default();
-    let task = task::drain(writer, Streams::default(), sync, read_out, asked);
-    let bytes = std::mem::size_of_val(&task);
-    assert!(bytes < 2048, "{bytes} bytes");
+fn a_process_costs_little_memory() {
+    let bytes = std::mem::size_of::<Slot>() + std::mem::size_of::<DrainTask>();
+    assert!(bytes < 320, "{bytes} bytes");
 }

@@ -9,8 +9,8 @@ use procd_core::Handle as Name;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::idle::{IdleDrains, Thread, pump};
-use super::sync::Syncs;
+use super::pump::Pump;
+use super::sync::keep_synced;
 
 /// So many turns of drains, then it is looked who else has something to be read, a count: a turn of
 /// a loud one is long.
@@ -32,9 +32,8 @@ impl Threads {
     /// # Errors
     /// When the system gives no thread or no epoll descriptor.
     pub(super) fn new(count: usize) -> io::Result<Self> {
-        let syncs = Syncs::new(count.max(1));
-        let (life, first) = one(&syncs)?;
-        let others = (1..count).map(|_| one(&syncs)).collect::<io::Result<Vec<_>>>()?;
+        let (life, first) = one()?;
+        let others = (1..count).map(|_| one()).collect::<io::Result<Vec<_>>>()?;
         let (mut lives, others): (Vec<_>, Vec<_>) = others.into_iter().unzip();
         lives.push(life);
         Ok(Self { _lives: lives, places: Places::new(first, others) })
@@ -45,8 +44,15 @@ impl Threads {
     }
 }
 
-/// A thread that runs what is given to its handle until the sender is gone.
-fn one(syncs: &Syncs) -> io::Result<(oneshot::Sender<()>, Arc<Thread>)> {
+/// A thread that drains, and has a runtime, as others see it.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) handle: Handle,
+    pub(super) pump: Pump,
+}
+
+/// A thread that pumps, and runs what is given to its handle, until the sender is gone.
+fn one() -> io::Result<(oneshot::Sender<()>, Arc<Thread>)> {
     let runtime = Builder::new_current_thread()
         .thread_name("procd-drain")
         .event_interval(EVENT_INTERVAL)
@@ -54,14 +60,23 @@ fn one(syncs: &Syncs) -> io::Result<(oneshot::Sender<()>, Arc<Thread>)> {
         .enable_io()
         .enable_time()
         .build()?;
-    let idle = Arc::new(IdleDrains::new()?);
-    let thread = Thread { handle: runtime.handle().clone(), idle, syncs: syncs.clone() };
-    let thread = Arc::new(thread);
-    runtime.spawn(pump(Arc::clone(&thread)));
+    let thread = Arc::new(Thread { handle: runtime.handle().clone(), pump: Pump::new()? });
+    let readiness = {
+        let _inside = runtime.enter();
+        thread.pump.readiness()?
+    };
+    runtime.spawn(keep_synced(Arc::clone(&thread)));
     let (life, end) = oneshot::channel::<()>();
+    let pumping = Arc::clone(&thread);
     std::thread::Builder::new().name("procd-drain".to_owned()).spawn(move || {
-        // It is never sent: gone is what it waits for.
-        drop(runtime.block_on(end));
+        runtime.block_on(async {
+            tokio::select! {
+                // It is never sent: gone is what it waits for.
+                _gone = end => {}
+                () = pumping.pump.run(&readiness) => {}
+            }
+        });
+        drop(readiness);
         runtime.shutdown_background();
     })?;
     Ok((life, thread))
@@ -119,6 +134,16 @@ impl Places {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Places {
+    /// Turns of streams on all threads.
+    pub(super) fn turns(&self) -> u64 {
+        let turns =
+            |thread: &Arc<Thread>| thread.pump.turns.load(std::sync::atomic::Ordering::Relaxed);
+        self.0.threads.iter().map(turns).sum()
     }
 }
 
