@@ -445,6 +445,26 @@ async fn the_end_of_a_short_command_needs_no_thread() {
     }
 }
 
+#[tokio::test]
+async fn either_stream_is_drained_and_one_at_its_end_is_not_both() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    for is_stderr in [false, true] {
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let ((stdout, theirs), (stderr, their_errors)) = (pipe(), pipe());
+        let task = drains.start(writer, streams(stdout, stderr));
+        let (mut left, ended) =
+            if is_stderr { (their_errors, theirs) } else { (theirs, their_errors) };
+        drop(ended);
+        left.write_all(b"text").unwrap();
+        reaches(&output, 4).await;
+        left.write_all(b"last").unwrap();
+        assert_eq!(task.finish().await.bounds.total, 8, "what was written at the last moment");
+        output.seal().await.unwrap();
+        std::fs::remove_dir_all(folder.0.join("spool")).unwrap();
+    }
+}
+
 /// Each of them is stopped in its turn, with all it wrote, while the loud one never rests.
 #[tokio::test]
 async fn quiet_processes_end_beside_one_that_never_stops_writing() {

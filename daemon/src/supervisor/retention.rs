@@ -8,8 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use procd_core::quota::Scope;
 use procd_core::{Handle, SessionId};
+use procd_store::log::Removal;
 
+use super::api::SessionState;
+use super::journal::Tag;
 use super::refusal::Refusal;
+use super::sessions::Session;
 use super::task::Task;
 use super::timers::Due;
 
@@ -241,6 +245,45 @@ impl Task {
         }
         self.storage.sweep_quarantine(age);
         self.arm_retention();
+    }
+
+    /// Removes a session that nobody used since `before`: none is attached, nothing of it runs or
+    /// is pinned.
+    pub(super) fn retire_session(&mut self, id: SessionId, before: Timestamp) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let holds = |entry: &super::entry::Entry| !entry.is_shown_terminal() || entry.record.pinned;
+        if !session.is_unused_since(before) || self.table.newest_first(Some(id)).any(holds) {
+            return;
+        }
+        tracing::info!(session = %id, %before, "unused since: removed");
+        let handles: Vec<_> = self.table.newest_first(Some(id)).map(|e| e.handle).collect();
+        for handle in handles {
+            self.remove_process(handle, None);
+        }
+        self.end_subscriptions_to(id);
+        self.forget_notifications(id);
+        self.feed.forget(id);
+        self.ledger.close(id);
+        self.sessions.remove(&id);
+        let removal = Removal::Session { session_id: id };
+        let submitted = self.journal.submit(Tag::SessionRemoved(id), vec![removal.into()]);
+        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
+        self.removing_sessions.insert(id, seq);
+    }
+
+    /// With as many sessions as there may be, the closed one that was used longest ago goes: else
+    /// whoever opens one for each piece of work has none left long before the first is old enough.
+    pub(super) fn make_room_for_session(&mut self) -> bool {
+        let is_closed =
+            |(_, session): &(&SessionId, &Session)| session.state() == SessionState::Closed;
+        let closed = self.sessions.iter().filter(is_closed);
+        let mut closed: Vec<_> = closed.map(|(id, session)| (session.used_at(), *id)).collect();
+        closed.sort_unstable();
+        let now = self.clock.wall();
+        closed.into_iter().any(|(_, id)| {
+            self.retire_session(id, now);
+            !self.sessions.contains_key(&id)
+        })
     }
 
     /// Arms the next look at ages.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use procd_core::quota::SessionLimits;
 use procd_core::settings::Limits;
 use procd_core::{LoopId, Owner, SessionId};
-use procd_store::log::{LogRecord, Removal};
+use procd_store::log::LogRecord;
 use procd_store::session::{SessionQuotas as StoredQuotas, SessionRecord};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -109,6 +109,12 @@ impl Session {
         self.waiters.set_max(lowered(own, limits.waiters_session_max));
     }
 
+    /// Whether nobody is attached or about to be, and none was since `before`.
+    pub(super) fn is_unused_since(&self, before: Timestamp) -> bool {
+        let is_busy = !self.attached.is_empty() || self.opening.is_some() || self.close.is_some();
+        !is_busy && self.used_at <= before
+    }
+
     pub(super) fn state(&self) -> SessionState {
         self.record.state.into()
     }
@@ -191,7 +197,7 @@ impl Task {
         Ok(())
     }
 
-    fn check_open(&self, rules: &SessionRules) -> Result<(), Refusal> {
+    fn check_open(&mut self, rules: &SessionRules) -> Result<(), Refusal> {
         if self.shutdown.is_some() {
             return Err(Refusal::ShuttingDown { what: "daemon" });
         }
@@ -205,7 +211,7 @@ impl Task {
             });
         }
         let in_use = self.sessions.len() as u64;
-        if in_use >= self.limits.sessions_max {
+        if in_use >= self.limits.sessions_max && !self.make_room_for_session() {
             return Err(Refusal::TooMany {
                 what: "sessions_max",
                 max: self.limits.sessions_max,
@@ -485,34 +491,6 @@ impl Task {
             session.seq = submitted.seq;
         }
         self.storage.write_session(session.record.clone());
-    }
-
-    /// Removes a session that nobody used since `before`: none is attached, nothing of it runs or
-    /// is pinned.
-    pub(super) fn retire_session(&mut self, id: SessionId, before: Timestamp) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let is_busy = !session.attached.is_empty()
-            || session.opening.is_some()
-            || session.close.is_some()
-            || session.used_at > before;
-        let holds = |entry: &super::entry::Entry| !entry.is_shown_terminal() || entry.record.pinned;
-        if is_busy || self.table.newest_first(Some(id)).any(holds) {
-            return;
-        }
-        tracing::info!(session = %id, "unused for the retention age: removed");
-        let handles: Vec<_> = self.table.newest_first(Some(id)).map(|e| e.handle).collect();
-        for handle in handles {
-            self.remove_process(handle, None);
-        }
-        self.end_subscriptions_to(id);
-        self.forget_notifications(id);
-        self.feed.forget(id);
-        self.ledger.close(id);
-        self.sessions.remove(&id);
-        let removal = Removal::Session { session_id: id };
-        let submitted = self.journal.submit(Tag::SessionRemoved(id), vec![removal.into()]);
-        let seq = submitted.first().map_or(0, |submitted| submitted.seq);
-        self.removing_sessions.insert(id, seq);
     }
 
     /// An operator's connection: it has no session.

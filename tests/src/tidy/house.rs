@@ -18,7 +18,7 @@ const ROOMS: &[&str] = &[
     "drain",
 ];
 /// What every room may import.
-const COMMON: &[&str] = &["config", "clock", "failpoint", "lane", "metrics"];
+const COMMON: &[&str] = &["config", "clock", "failpoint", "lane", "metrics", "watched"];
 
 /// The one seam that points up: `process` fills the runner trait that `supervisor` knows it by, and answers in its values.
 const SEAM: &[&str] = &["crate::supervisor::runner", "crate::supervisor::refusal"];

@@ -135,3 +135,33 @@ async fn ended_processes_beyond_the_count_are_removed_oldest_first() {
     assert_eq!(kept, [handles[2], handles[1]]);
     world.remove().await;
 }
+
+/// Whoever opens a session for each piece of work is not refused for those that were closed.
+#[tokio::test]
+async fn the_longest_unused_closed_session_makes_room_for_a_new_one_and_an_open_one_never() {
+    let limits = Limits { sessions_max: 3, ..Limits::default() };
+    let world = World::with(limits, None).await;
+    let open = || world.supervisor.open_session(SessionRules::default());
+    let kept = open().await.unwrap();
+    let (older, newer) = (open().await.unwrap(), open().await.unwrap());
+    let is_refused = |refusal| matches!(refusal, Refusal::TooMany { what: "sessions_max", .. });
+    assert!(is_refused(open().await.unwrap_err()));
+    for opened in [&older, &newer] {
+        world.supervisor.close_session(opened.owner, false, None).await.unwrap();
+    }
+    // Somebody is attached to each of them still.
+    assert!(is_refused(open().await.unwrap_err()));
+    let keys = [&kept, &older, &newer].map(|opened| (opened.owner, opened.minted_key.unwrap()));
+    drop((kept.attachment, older.attachment, newer.attachment));
+    let mut opened = Vec::new();
+    for expected in [[true, false, true], [true, false, false]] {
+        opened.push(open().await.unwrap());
+        let mut there = [true; 3];
+        for (is_there, (owner, key)) in there.iter_mut().zip(keys) {
+            *is_there = world.supervisor.attach_session(owner, key).await.is_ok();
+        }
+        assert_eq!(there, expected);
+    }
+    assert!(is_refused(open().await.unwrap_err()));
+    world.remove().await;
+}
