@@ -104,7 +104,7 @@ impl DrainTask {
     /// Completes when what each stream holds at this moment is in the output. Cancel safe.
     pub async fn catch_up(&self) {
         let Some(slot) = &self.slot else { return };
-        if slot.try_lock().is_some_and(|mut drained| drained.is_read_out()) {
+        if slot.try_lock().is_some_and(|drained| drained.is_caught_up()) {
             return;
         }
         let (thread, slot) = (Arc::clone(self.place.thread()), Arc::clone(slot));
@@ -139,7 +139,7 @@ impl DrainTask {
         let thread = Arc::clone(self.place.thread());
         let pump = &thread.pump;
         if let Some(mut drained) = slot.try_lock()
-            && drained.is_read_out()
+            && drained.is_over()
         {
             let writer = drained.close(pump.epoll());
             drop(drained);

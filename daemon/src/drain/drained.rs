@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use procd_store::spool::Source;
+use rustix::event::{PollFlags, Timespec, poll};
 use tokio::time::Instant;
 
 use super::Streams;
@@ -216,9 +217,31 @@ impl Drained {
         self.slot(which).as_ref().map_or(0, Stream::waiting)
     }
 
-    /// Whether all that was written up to this moment is in the output.
-    pub(super) fn is_read_out(&mut self) -> bool {
-        Which::BOTH.into_iter().all(|which| self.waiting(which) == 0)
+    /// Whether all that was written up to this moment is in the output. For any thread: it takes no
+    /// lock of a pipe, which a writer may hold for as long as it likes.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.each_is(|seen| !seen.contains(PollFlags::IN))
+    }
+
+    /// Whether nothing can come any more, nor lies there. For any thread: without a writer nobody
+    /// else holds the lock of a pipe, which is taken to measure and to close it.
+    pub(super) fn is_over(&self) -> bool {
+        self.each_is(|seen| seen == PollFlags::HUP) && self.each().all(|one| one.waiting() == 0)
+    }
+
+    /// What is to be read of a terminal cannot be told.
+    fn each_is(&self, wanted: impl Fn(PollFlags) -> bool) -> bool {
+        if self.each().any(Stream::is_terminal) {
+            return false;
+        }
+        let mut seen: Vec<_> = self.each().map(Stream::to_poll).collect();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        seen.is_empty()
+            || poll(&mut seen, Some(&now)).is_ok() && seen.iter().all(|one| wanted(one.revents()))
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Stream> {
+        self.stdout.iter().chain(&self.stderr)
     }
 
     /// One read of at most `left` bytes, of which nothing is noted: so many, at least one.

@@ -107,7 +107,6 @@ impl Pump {
         let mut events = [none; EVENTS];
         loop {
             tokio::select! {
-                biased;
                 (key, which) = rested(&mut rests) => self.serve(key, which, &mut rests).await,
                 ready = readiness.readable() => {
                     let Ok(mut ready) = ready else { return };

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use procd_store::spool::Source;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ioctl_fionread};
 use tokio::time::Instant;
 
@@ -99,6 +100,15 @@ impl Stream {
 
     pub(super) const fn source(&self) -> Source {
         self.source
+    }
+
+    pub(super) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// To ask whether there is something to read.
+    pub(super) fn to_poll(&self) -> PollFd<'_> {
+        PollFd::new(&self.end, PollFlags::IN)
     }
 
     pub(super) const fn is_watched(&self) -> bool {

@@ -390,44 +390,79 @@ async fn futures_poll(listener: &mut Listener) -> std::task::Poll<()> {
     .await
 }
 
-/// Its thread gets nothing to do, neither by its beginning nor by its end.
+/// Its drain thread gets nothing to do, however often it is asked what there is.
 #[tokio::test]
 async fn a_process_that_writes_nothing_wakes_no_thread() {
     let folder = Folder::new();
     let drains = Drains::new(1).unwrap();
-    for _ in 0..100 {
+    let start = || {
         let (output, writer) = folder.output(1 << 20, 1 << 20);
-        let ((stdout, _theirs), (stderr, _their_errors)) = (pipe(), pipe());
-        let task = drains.start(writer, streams(stdout, stderr));
+        let ((stdout, theirs), (stderr, their_errors)) = (pipe(), pipe());
+        (output, drains.start(writer, streams(stdout, stderr)), theirs, their_errors)
+    };
+    let mut idle: Vec<_> = (0..100).map(|_| start()).collect();
+    for (_, task, _, _) in &idle {
         task.catch_up().await;
-        // Its streams are open still: nobody waits for whoever holds them.
-        assert_eq!(task.finish().await.bounds.total, 0);
-        assert!(output.bounds().complete);
     }
-    let (output, writer) = folder.output(1 << 20, 1 << 20);
-    let (stdout, _theirs) = pipe();
-    drop(drains.start(writer, merged(stdout)));
-    assert!(output.bounds().complete, "dropped is finished too");
+    assert_eq!(drains.turns(), 0);
+    // Its streams are open still: nobody waits for whoever holds them.
+    let (output, task, theirs, their_errors) = idle.pop().unwrap();
+    assert_eq!(tokio::time::timeout(LONG, task.finish()).await.unwrap().bounds.total, 0);
+    assert!(output.bounds().complete);
+    drop((theirs, their_errors));
+    let (output, task, _theirs, _their_errors) = idle.pop().unwrap();
+    drop(task);
+    let complete = async {
+        while !output.bounds().complete {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, complete).await.expect("dropped is finished too");
     assert_eq!(drains.turns(), 0);
 }
 
-/// What its drain has read already is complete by moves in memory, also beside an open pipe.
+/// What its drain has read is completed by moves in memory, by whoever asks.
 #[tokio::test]
 async fn the_end_of_a_short_command_needs_no_thread() {
     let folder = Folder::new();
     let drains = Drains::new(1).unwrap();
-    let (output, writer) = folder.output(1 << 20, 1 << 20);
-    let ((stdout, mut theirs), (stderr, their_errors)) = (pipe(), pipe());
-    let mut task = drains.start(writer, streams(stdout, stderr));
-    drop(their_errors);
-    theirs.write_all(b"text").unwrap();
-    reaches(&output, 4).await;
-    // Its turn may not be over yet.
-    let slot = Arc::clone(task.slot.as_ref().unwrap());
-    drop(slot.lock());
-    let finished = task.finish_or_ask();
-    assert_eq!(finished.unwrap().unwrap().bounds.total, 4);
-    assert!(output.bounds().complete);
+    for text in ["", "text"] {
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let ((stdout, mut theirs), (stderr, their_errors)) = (pipe(), pipe());
+        let mut task = drains.start(writer, streams(stdout, stderr));
+        theirs.write_all(text.as_bytes()).unwrap();
+        drop((theirs, their_errors));
+        let slot = Arc::clone(task.slot.as_ref().unwrap());
+        let closed = async {
+            while !slot.lock().has_no_streams() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, closed).await.unwrap();
+        let finished = task.finish_or_ask();
+        assert!(finished.is_ok_and(|finished| finished.is_some()));
+        assert_eq!(output.bounds().total, text.len() as u64);
+    }
+}
+
+#[tokio::test]
+async fn either_stream_is_drained_and_one_at_its_end_is_not_both() {
+    let folder = Folder::new();
+    let drains = Drains::new(1).unwrap();
+    for is_stderr in [false, true] {
+        let (output, writer) = folder.output(1 << 20, 1 << 20);
+        let ((stdout, theirs), (stderr, their_errors)) = (pipe(), pipe());
+        let task = drains.start(writer, streams(stdout, stderr));
+        let (mut left, ended) =
+            if is_stderr { (their_errors, theirs) } else { (theirs, their_errors) };
+        drop(ended);
+        left.write_all(b"text").unwrap();
+        reaches(&output, 4).await;
+        left.write_all(b"last").unwrap();
+        assert_eq!(task.finish().await.bounds.total, 8, "what was written at the last moment");
+        output.seal().await.unwrap();
+        std::fs::remove_dir_all(folder.0.join("spool")).unwrap();
+    }
 }
 
 /// Each of them is stopped in its turn, with all it wrote, while the loud one never rests.
