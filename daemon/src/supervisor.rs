@@ -37,6 +37,7 @@ mod stop;
 mod storage;
 mod subscriptions;
 mod table;
+mod tally;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ use super::journal::Tag;
 use super::queue::{QueuedStart, Wish};
 use super::refusal::Refusal;
 use super::runner::{Guard, PlanFacts, ReportSender, StartContext, StartRequest};
+use super::tally::Tally;
 use super::task::Task;
 use super::view::Snapshot;
 use crate::drain::{DrainOptions, Output, OutputWriter};
@@ -126,6 +127,7 @@ impl Task {
             events: Vec::new(),
             notification_seq: None,
             shown: watch::Sender::new(snapshot),
+            tally: Tally::default(),
             output,
             active: Some(Active {
                 running,

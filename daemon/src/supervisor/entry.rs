@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::api::{Reply, StopOutcome};
 use super::refusal::Refusal;
 use super::runner::{Running, SpawnFailure};
+use super::tally::Tally;
 use super::view::{ProcessView, Snapshot};
 use crate::drain::Output;
 
@@ -36,6 +37,8 @@ pub(super) struct Entry {
     /// The number of its notification.
     pub(super) notification_seq: Option<u64>,
     pub(super) shown: watch::Sender<Snapshot>,
+    /// Where it is counted by what is shown; the table's, once it is in it.
+    pub(super) tally: Tally,
     pub(super) output: Output,
     /// Set from registration until the end is released.
     pub(super) active: Option<Active>,
@@ -191,6 +194,7 @@ impl Entry {
     pub(super) fn show(&self, durable: bool) {
         let record = self.record.share();
         self.shown.send_modify(|snapshot| {
+            self.tally.moved(snapshot.record.state, record.state);
             snapshot.generation += 1;
             snapshot.record = record;
             snapshot.durable = durable;

@@ -9,6 +9,7 @@ use procd_store::histogram::Times;
 
 use super::api::SessionState;
 use super::entry::Entry;
+use super::tally::Whose;
 use super::task::Task;
 use super::timers::Due;
 use super::view::Totals;
@@ -98,7 +99,7 @@ impl Task {
             id,
             label: session.record.label.clone(),
             state: session.state(),
-            totals: self.totals(|_| true, Some(id)),
+            totals: self.table.totals(Whose::Session(id)),
             bytes,
             last_used_at: session.used_at(),
         })
@@ -133,7 +134,7 @@ impl Task {
 
     /// Tells that the supervisor works, and again when the time has come.
     pub(super) fn beat(&mut self) {
-        let totals = self.totals(|_| true, None);
+        let totals = self.table.totals(Whose::All);
         if let Some(beat) = &mut self.beat {
             (beat.tell)(&totals);
             self.timers.arm(self.clock.monotonic() + beat.every, Due::Beat);

@@ -5,8 +5,9 @@ use procd_core::{Handle, SessionId, SpoolState};
 use super::api::{Caller, ListFilter, ListPage, SessionFacts, Status};
 use super::entry::Entry;
 use super::refusal::Refusal;
+use super::tally::Whose;
 use super::task::Task;
-use super::view::{ProcessView, Totals};
+use super::view::ProcessView;
 
 /// Where a page ends and the next begins: the number of its last record, and its handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,19 +24,6 @@ impl Task {
         let view = self.table.find(caller, handle).map(Entry::view)?;
         self.retention.used(handle);
         Ok(view)
-    }
-
-    /// Processes that `which` accepts, by the state that readers see.
-    pub(super) fn totals(
-        &self,
-        which: impl Fn(&Entry) -> bool,
-        session: Option<SessionId>,
-    ) -> Totals {
-        let mut totals = Totals::new();
-        for entry in self.table.newest_first(session).filter(|entry| which(entry)) {
-            *totals.entry(entry.shown.borrow().record.state).or_insert(0) += 1;
-        }
-        totals
     }
 
     pub(super) fn list(&self, caller: Caller, filter: &ListFilter) -> Result<ListPage, Refusal> {
@@ -69,11 +57,15 @@ impl Task {
             }
             views.push(PlacedView { number: entry.number, view: entry.view() });
         }
+        let whose = match caller {
+            Caller::Owner(owner) if !filter.whole_session => Whose::Owner(owner),
+            Caller::Owner(_) | Caller::Operator => session.into(),
+        };
         let free = match caller {
             Caller::Owner(owner) => self.ledger.free(owner),
             Caller::Operator => None,
         };
-        Ok(ListPage { views, next, totals: self.totals(may_see, session), free })
+        Ok(ListPage { views, next, totals: self.table.totals(whose), free })
     }
 
     fn degraded_outputs(&self) -> u64 {
@@ -87,7 +79,7 @@ impl Task {
         Status {
             sessions: self.sessions.len() as u64,
             idle_clocks: self.sessions.values().filter(|one| one.has_idle_clock()).count() as u64,
-            totals: self.totals(|_| true, session),
+            totals: self.table.totals(session.into()),
             storage_writable: self.journal.is_writable(),
             dropped_notifications: self.notices.dropped,
             collisions: self.notices.collisions(),

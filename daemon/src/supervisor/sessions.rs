@@ -20,6 +20,7 @@ use super::api::{
 };
 use super::journal::Tag;
 use super::refusal::Refusal;
+use super::tally::Whose;
 use super::task::Task;
 use super::timers::Due;
 use super::view::WaiterSlots;
@@ -308,7 +309,7 @@ impl Task {
         if !is_same_hash(&given, expected) {
             return Err(Refusal::SessionNotFound);
         }
-        let totals = self.totals(|entry| entry.owner.session == owner.session, Some(owner.session));
+        let totals = self.table.totals(Whose::Session(owner.session));
         let free = self.ledger.free(owner).ok_or(Refusal::Internal)?;
         let session = self.sessions.get_mut(&owner.session).ok_or(Refusal::SessionNotFound)?;
         self.last_connection += 1;

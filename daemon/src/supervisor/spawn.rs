@@ -31,6 +31,7 @@ use super::sessions::Session;
 use super::storage::{DONE_MAX, Storage};
 use super::subscriptions::Subscriptions;
 use super::table::Table;
+use super::tally::Tally;
 use super::task::{COMMANDS_MAX, COMMITS_MAX, Inbox, REPORTS_MAX, Restoring, Task};
 use super::timers::Timers;
 use super::view::Snapshot;
@@ -269,6 +270,7 @@ impl Task {
             events,
             notification_seq,
             shown: watch::Sender::new(shown),
+            tally: Tally::default(),
             output: output.clone(),
             active: None,
             storage,

@@ -7,6 +7,8 @@ use procd_core::{Handle, SessionId};
 use super::api::Caller;
 use super::entry::Entry;
 use super::refusal::Refusal;
+use super::tally::{Tallies, Whose};
+use super::view::Totals;
 
 /// All processes the daemon knows.
 #[derive(Debug, Default)]
@@ -15,6 +17,7 @@ pub(super) struct Table {
     entries: HashMap<Handle, Box<Entry>>,
     by_age: BTreeMap<u64, Handle>,
     by_session: HashMap<SessionId, BTreeMap<u64, Handle>>,
+    tallies: Tallies,
     next_number: u64,
     /// Handles whose record is in quarantine.
     corrupt: HashSet<Handle>,
@@ -27,7 +30,9 @@ impl Table {
         self.next_number
     }
 
-    pub(super) fn insert(&mut self, entry: Entry) {
+    pub(super) fn insert(&mut self, mut entry: Entry) {
+        let state = entry.shown.borrow().record.state;
+        entry.tally = self.tallies.add(entry.owner, state);
         let (handle, number, session) = (entry.handle, entry.number, entry.owner.session);
         self.by_age.insert(number, handle);
         self.by_session.entry(session).or_default().insert(number, handle);
@@ -37,6 +42,7 @@ impl Table {
     pub(super) fn remove(&mut self, handle: Handle) -> Option<Entry> {
         let entry = self.entries.remove(&handle)?;
         self.by_age.remove(&entry.number);
+        self.tallies.remove(entry.owner, entry.shown.borrow().record.state);
         if let hash_map::Entry::Occupied(mut of_session) =
             self.by_session.entry(entry.owner.session)
         {
@@ -93,6 +99,11 @@ impl Table {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().map(Box::as_ref)
+    }
+
+    /// How many are shown in each state.
+    pub(super) fn totals(&self, whose: Whose) -> Totals {
+        self.tallies.of(whose)
     }
 
     /// Newest first; of one session, or of all.
