@@ -13,6 +13,7 @@ mod environment;
 mod exit;
 mod handle;
 mod link;
+mod looks;
 mod own_session;
 mod print;
 mod render;

@@ -1,5 +1,5 @@
 //! The system side of procd: guardian, shim, spawn, control groups, signals. The only crate with
-//! unsafe code, and all of it is in [`raw`] and [`bare`]; the rest is plain code over safe calls.
+//! unsafe code: calls of the kernel in [`raw`] and [`bare`], an allocator in [`scratch`]; the rest is plain code over safe calls.
 //!
 //! ```text
 //! daemon --(SEQPACKET: requests)--> guardian --clone3 into a leaf--> command        tier 1

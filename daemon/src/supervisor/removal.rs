@@ -39,7 +39,8 @@ impl Task {
             Err(refusal) => refusal,
             Ok(entry) if !entry.is_shown_terminal() => Refusal::Invalid {
                 field: "process_id",
-                message: "`process_id` is of a process that has not ended".to_owned(),
+                message: "`process_id` is of a process that has not ended: stop it first"
+                    .to_owned(),
             },
             Ok(_) => return self.remove_process(handle, Some(reply)),
         };

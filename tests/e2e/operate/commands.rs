@@ -156,7 +156,9 @@ fn what_has_ended_is_pinned_removed_and_pruned() {
         ctl(&daemon, &["wait", process]).success();
     }
     let running = started(&daemon, "runs", &["sleep", "600"]);
-    assert_eq!(ctl(&daemon, &["rm", &running]).code, Some(2), "it has not ended");
+    let refused = ctl(&daemon, &["rm", &running]);
+    assert_eq!(refused.code, Some(2), "it has not ended");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first"), "{refused:?}");
     // Its output is sealed a moment after its end.
     wait::until_true("it is sealed", wait::STEP, || {
         json_of(&daemon, &["inspect", &ended[0]])["record"]["spool_state"] == "sealed"

@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use procd_client::ClientError;
 use procd_protocol::Word;
-use procd_protocol::v1::{Leader, ProcessState, Record};
+use procd_protocol::v1::{InspectResult, Leader, ProcessState, Record};
 use procd_protocol::{Open, ProcessId};
-use tokio::task::JoinSet;
 
 use super::exit_text;
 use crate::arguments::{Filter, Ps, Role};
 use crate::exit::CtlError;
 use crate::handle::{shortened, shown_chars};
 use crate::link::{Link, Links, StartDaemon};
+use crate::looks;
 use crate::print::{self, Format};
 use crate::render::{Cell, Table, Tone, bytes, command_line, cut, span};
 
@@ -21,10 +20,6 @@ use crate::render::{Cell, Table, Tone, bytes, command_line, cut, span};
 const SESSION_CHARS: usize = 8;
 /// Characters of a label or command shown without `--no-trunc`.
 const COMMAND_CHARS: usize = 60;
-/// Trees looked at for the column TREE.
-const LOOKS_MAX: usize = 256;
-/// Looks at once: well below what one connection may have in flight.
-const LOOKS_AT_ONCE_MAX: usize = 32;
 
 /// Lists.
 /// # Errors
@@ -102,26 +97,12 @@ fn is_running(record: &Record) -> bool {
 
 /// How many live members each running tree has, the leader counted.
 async fn tree_sizes(link: &Link, records: &[Record]) -> Result<HashMap<ProcessId, u64>, CtlError> {
-    let mut running = records.iter().filter(|record| is_running(record)).take(LOOKS_MAX);
-    let (mut looks, mut sizes) = (JoinSet::new(), HashMap::new());
-    loop {
-        while looks.len() < LOOKS_AT_ONCE_MAX
-            && let Some(record) = running.next()
-        {
-            let process = link.process(record.process_id);
-            looks.spawn(async move { process.inspect().await });
-        }
-        match looks.join_next().await {
-            None => return Ok(sizes),
-            Some(Ok(Ok(seen))) if is_running(&seen.record) => {
-                sizes.insert(seen.record.process_id, seen.live_descendants.saturating_add(1));
-            }
-            // Ended or removed since it was listed: no tree to count.
-            Some(Ok(Ok(_) | Err(ClientError::Refused(_)))) => {}
-            Some(Ok(Err(error))) => return Err(error.into()),
-            Some(Err(error)) => return Err(CtlError::Answer(format!("a look broke off: {error}"))),
-        }
-    }
+    let running = records.iter().filter(|record| is_running(record));
+    let seen = looks::at_first(link, running.map(|record| record.process_id)).await?;
+    let size = |seen: &InspectResult| seen.live_descendants.saturating_add(1);
+    // One that has ended since it was listed has no tree to count.
+    let running = seen.iter().filter(|seen| is_running(&seen.record));
+    Ok(running.map(|seen| (seen.record.process_id, size(seen))).collect())
 }
 
 fn table(

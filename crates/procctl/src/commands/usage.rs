@@ -2,19 +2,14 @@
 
 use std::collections::HashMap;
 
-use procd_client::ClientError;
 use procd_protocol::ProcessId;
-use procd_protocol::v1::{ListParams, ProcessState, Record, Scope};
-use tokio::task::JoinSet;
+use procd_protocol::v1::{InspectResult, ListParams, ProcessState, Record, Scope};
 use tokio::time::Instant;
 
 use crate::exit::CtlError;
 use crate::link::Link;
+use crate::looks;
 
-/// Trees looked at.
-const LOOKS_MAX: usize = 256;
-/// Looks at once: well below what one connection may have in flight.
-const LOOKS_AT_ONCE_MAX: usize = 32;
 /// Records of a page.
 const PAGE_MAX: u64 = 1000;
 
@@ -26,6 +21,17 @@ pub(crate) struct Seen {
     pub(crate) tree: u64,
     pub(crate) cpu_ms: u64,
     pub(crate) memory_bytes: u64,
+}
+
+impl Seen {
+    fn of(look: InspectResult) -> Self {
+        Self {
+            tree: look.live_descendants.saturating_add(1),
+            cpu_ms: look.usage.cpu_ms,
+            memory_bytes: look.usage.memory_bytes,
+            record: look.record,
+        }
+    }
 }
 
 /// All that run, at one moment.
@@ -64,33 +70,10 @@ impl Look {
             }
             Link::Operator(operator) => operator.list_all(params).await?,
         };
-        let left_out = records.len().saturating_sub(LOOKS_MAX);
-        let mut running = records.into_iter().take(LOOKS_MAX);
-        let (mut looks, mut seen) = (JoinSet::new(), HashMap::new());
-        loop {
-            while looks.len() < LOOKS_AT_ONCE_MAX
-                && let Some(record) = running.next()
-            {
-                let process = link.process(record.process_id);
-                looks.spawn(async move { process.inspect().await });
-            }
-            match looks.join_next().await {
-                None => return Ok(Self { at: Instant::now(), seen, left_out }),
-                Some(Ok(Ok(look))) => {
-                    let tree = look.live_descendants.saturating_add(1);
-                    let (cpu_ms, memory_bytes) = (look.usage.cpu_ms, look.usage.memory_bytes);
-                    let process_id = look.record.process_id;
-                    let one = Seen { record: look.record, tree, cpu_ms, memory_bytes };
-                    seen.insert(process_id, one);
-                }
-                // Ended or removed since it was listed.
-                Some(Ok(Err(ClientError::Refused(_)))) => {}
-                Some(Ok(Err(error))) => return Err(error.into()),
-                Some(Err(error)) => {
-                    return Err(CtlError::Answer(format!("a look broke off: {error}")));
-                }
-            }
-        }
+        let left_out = records.len().saturating_sub(looks::LOOKS_MAX);
+        let looks = looks::at_first(link, records.iter().map(|record| record.process_id)).await?;
+        let seen = looks.into_iter().map(|look| (look.record.process_id, Seen::of(look)));
+        Ok(Self { at: Instant::now(), seen: seen.collect(), left_out })
     }
 
     /// What each uses, by what changed since `before`; of one that was not there then, by all.
