@@ -31,8 +31,9 @@ const KILL_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 const EXEC_TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The shim ended on its own account: clean.
 const DONE: i32 = 0;
-/// It could not do its work.
-const BROKEN: i32 = 3;
+/// It could not begin its work.
+pub(crate) const BROKEN: LeaderEnd = LeaderEnd::Code(BROKEN_CODE);
+const BROKEN_CODE: u8 = 3;
 
 /// What a shim is made of.
 pub(crate) struct Ward {
@@ -48,7 +49,7 @@ pub(crate) struct Ward {
 pub(crate) fn run(ward: Ward) -> ! {
     match Shim::start(ward) {
         Ok(mut shim) => shim.serve(),
-        Err(_told_by_the_code) => raw::exit_now(BROKEN),
+        Err(_told_by_the_code) => raw::exit_now(BROKEN_CODE.into()),
     }
 }
 

@@ -349,10 +349,6 @@ impl Driver {
         if let Phase::Failing(failure) = self.phase {
             return Outcome::Failed(failure);
         }
-        if matches!(self.phase, Phase::Starting { leader: None, .. }) {
-            // The shim itself could not begin.
-            return Outcome::Failed(failure::NO_GUARDIAN);
-        }
         if is_empty && self.is_over() {
             self.prove_leaf_empty().await;
             self.withhold().await;
@@ -362,6 +358,7 @@ impl Driver {
         } else if clean {
             Outcome::Lost(LossCause::EndUnobserved)
         } else {
+            // Also one that had not told of its command yet: that may have run, and ended it.
             Outcome::Lost(LossCause::ContainmentLost)
         }
     }

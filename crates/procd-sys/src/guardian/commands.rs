@@ -113,8 +113,8 @@ pub(super) struct Commands {
     starting: Vec<u64>,
     /// Of children that share our memory until their exec, for the next ones.
     stacks: Vec<Stack>,
-    /// Shims that died: told once their orphans are dead.
-    lost_shims: Vec<u64>,
+    /// What to tell of shims that died, once their orphans are dead.
+    lost_shims: Vec<Report>,
     oom_score_adj: Option<i32>,
 }
 
@@ -329,8 +329,13 @@ impl Commands {
                     reports.add(Report::ShimEnded { key, clean: true }, None);
                     true
                 }
+                // It could not begin: its command has not, either.
+                Look::Ended(end) if end == shim::BROKEN => {
+                    self.lost_shims.push(Report::Failed { key, stage: Stage::Body, errno: 0 });
+                    true
+                }
                 Look::Ended(_) | Look::NoChild => {
-                    self.lost_shims.push(key);
+                    self.lost_shims.push(Report::ShimEnded { key, clean: false });
                     true
                 }
             },
@@ -349,8 +354,8 @@ impl Commands {
 
     /// No orphan is alive: what fell to us from a dead shim is dead too.
     pub(super) fn report_lost_shims(&mut self, reports: &mut Reports) {
-        for key in self.lost_shims.drain(..) {
-            reports.add(Report::ShimEnded { key, clean: false }, None);
+        for report in self.lost_shims.drain(..) {
+            reports.add(report, None);
         }
     }
 
