@@ -79,7 +79,13 @@ fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
     let is_leaving = name.ends_with("(procd-shim") && command_line(pid).is_empty();
-    rest.chars().next().is_some_and(|state| !"ZX".contains(state)) && !is_leaving
+    let is_over = rest.starts_with(['Z', 'X']) && !has_threads(pid);
+    !rest.is_empty() && !is_over && !is_leaving
+}
+
+/// Whether threads other than the first are left: while they are, files and sockets stay open.
+fn has_threads(pid: &str) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 fn command_line(pid: &str) -> Vec<u8> {

@@ -58,7 +58,9 @@ both_tiers! {
         loop {
             let page = owner.output(&process, json!({"cursor": cursor, "tags": true, "limit_bytes": 1 << 20}));
             for piece in page["chunks"].as_array().unwrap() {
-                let at = piece["at"].as_str().unwrap().to_owned();
+                // As many digits as there are: what ends in zeros is told without them.
+                let at = piece["at"].as_str().unwrap().trim_end_matches('Z');
+                let at = if at.contains('.') { format!("{at:0<29}") } else { format!("{at:.<20}{:0<9}", "") };
                 assert!(last <= at, "{last} before {at}");
                 (last, pieces) = (at, pieces + 1);
             }
