@@ -144,7 +144,7 @@ both_tiers_inside! {
         owner.output(&process, json!({"wait": "any"}));
         let result = owner.stop(&process, "terminate", 300);
         assert_eq!((result["state"].clone(), result["escalated"].clone()), (json!("killed"), json!(true)), "{result}");
-        let left = leaks::everybody();
+        let left = leaks::everybody_but_shims();
         assert_eq!(left.len(), idle, "{left:?}");
     }
 
@@ -157,7 +157,7 @@ both_tiers_inside! {
             let entry = owner.start(&["sh", "-c", "setsid sleep 600 & exit 0"], json!({}));
             assert_eq!((entry["state"].clone(), entry["exit_code"].clone()), (json!("exited"), json!(0)), "{entry}");
         }
-        let left = leaks::everybody();
+        let left = leaks::everybody_but_shims();
         assert_eq!(left.len(), idle, "{left:?}");
     }
 

@@ -16,7 +16,7 @@ pub fn processes(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
     pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own)
-        .filter(|pid| concerns(pid, folder) && is_alive(pid))
+        .filter(|pid| concerns(pid, folder) && living_name(pid).is_some())
         .map(|pid| describe(&pid))
         .collect()
 }
@@ -24,13 +24,23 @@ pub fn processes(folder: &Path) -> Vec<String> {
 /// Living processes of this PID namespace, the test itself aside.
 #[must_use]
 pub fn everybody() -> Vec<String> {
+    living().into_iter().map(|(_, line)| line).collect()
+}
+
+/// The same without shims: one that has said that its tree is empty is on its way out, and is none
+/// of the tree.
+#[must_use]
+pub fn everybody_but_shims() -> Vec<String> {
+    living().into_iter().filter(|(name, _)| name != "procd-shim").map(|(_, line)| line).collect()
+}
+
+/// Their names as the kernel has them, and what describes them.
+fn living() -> Vec<(String, String)> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own)
-        .filter(|pid| is_alive(pid))
-        .map(|pid| describe(&pid))
-        .collect()
+    let pids = pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()) && *name != own);
+    pids.filter_map(|pid| Some((living_name(&pid)?, describe(&pid)))).collect()
 }
 
 /// Control groups of the state folder: those whose name holds its id.
@@ -73,14 +83,13 @@ fn concerns(pid: &str, folder: &Path) -> bool {
 }
 
 /// The state letter of /proc/pid/stat, behind the name in parentheses.
-/// A shim that has said that its tree is empty, and is on its way out, counts as gone: it has no
-/// memory left, and is none of the tree.
-fn is_alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
-    let is_leaving = name.ends_with("(procd-shim") && command_line(pid).is_empty();
+/// The name of a process that has not ended.
+fn living_name(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = stat.rsplit_once(") ")?;
     let is_over = rest.starts_with(['Z', 'X']) && !has_threads(pid);
-    !rest.is_empty() && !is_over && !is_leaving
+    let (_, name) = name.split_once('(')?;
+    (!is_over).then(|| name.to_owned())
 }
 
 /// Whether threads other than the first are left: while they are, files and sockets stay open.

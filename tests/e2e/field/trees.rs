@@ -26,7 +26,7 @@ both_tiers_inside! {
                 wait::until_true("it is up", wait::STEP, || owner.text(&process).contains("up"));
                 let result = owner.stop(&process, mode, grace);
                 assert!(["terminated", "killed"].contains(&result["state"].as_str().unwrap()), "{shell}: {result}");
-                let left = leaks::everybody();
+                let left = leaks::everybody_but_shims();
                 assert_eq!(left.len(), idle, "{shell}, {mode}: {left:?}");
             }
         }

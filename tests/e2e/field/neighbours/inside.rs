@@ -152,7 +152,7 @@ both_tiers_inside! {
         let entry = owner.start(&["sh", "-c", line], json!({"on_leader_exit": "keep_tree"}));
         assert_eq!(entry["state"], "running", "{entry}");
         owner.stop(&handle(&entry), "terminate", 20_000);
-        let left = leaks::everybody();
+        let left = leaks::everybody_but_shims();
         assert_eq!(left.len(), idle, "{left:?}");
     }
 }
