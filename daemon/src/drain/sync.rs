@@ -59,14 +59,16 @@ impl Syncs {
     async fn next(&self) -> u64 {
         loop {
             let first = self.queue().peek().map(|Reverse(first)| *first);
-            let Some((at, key)) = first else {
+            let Some((at, _)) = first else {
                 self.wake.notified().await;
                 continue;
             };
             tokio::select! {
                 () = sleep_until(at) => {
-                    self.queue().pop();
-                    return key;
+                    // Not the one that was slept for: an earlier one may have come since.
+                    if let Some(Reverse((_, key))) = self.queue().pop() {
+                        return key;
+                    }
                 }
                 () = self.wake.notified() => {}
             }
